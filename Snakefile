@@ -1,0 +1,37 @@
+"""From images to the paper's tables. Targets: all_tables (default), demo, benchmark_NAME, check_data, plan."""
+
+
+configfile: "params.yaml"
+
+
+include: "workflow/rules/common.smk"
+include: "workflow/rules/data.smk"
+include: "workflow/rules/train.smk"
+include: "workflow/rules/tables.smk"
+include: "workflow/rules/report.smk"
+
+
+rule all_tables:
+    default_target: True
+    message:
+        "All tables of the paper are in results/"
+    input:
+        [table_files(table) for table in runs.all_tables(PARAMS)],
+
+
+rule demo:
+    message:
+        "The demo's tables and figures are in results/"
+    input:
+        benchmark_files("fashion"),
+
+
+for name in PARAMS.benchmarks:
+
+    rule:
+        name:
+            f"benchmark_{name}"
+        message:
+            "Everything of this benchmark is in results/"
+        input:
+            benchmark_files(name),

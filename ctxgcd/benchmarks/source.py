@@ -1,0 +1,121 @@
+"""What every data source offers, and the helpers that the sources share."""
+
+from __future__ import annotations
+
+import re
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import pandas as pd
+from PIL import Image
+
+from ctxgcd.errors import UserError
+
+MANIFEST_COLUMNS = ("id", "path", "class_id", "class_name", "part")
+
+
+class MissingData(UserError):
+    """A file or folder of the official layout is not there."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Source(ABC):
+    """One reader of an official layout.
+
+    files       official files that must exist, relative to the benchmark's folder
+    test_files  files of the official test part; without them a benchmark has no test images
+    how_to_get  one line for the user: automatic, command or manual, and the account it needs
+    drawn_order whether D^l lies in the order of the draw (else in canonical order)
+    """
+
+    files: tuple[str, ...]
+    test_files: tuple[str, ...]
+    how_to_get: str
+    drawn_order: bool
+
+    @abstractmethod
+    def manifest(self, folder: Path) -> pd.DataFrame:
+        """Return every image of the official files, training part first, each part in canonical order.
+
+        Columns: id (0..n-1), path (relative to folder), class_id (raw, 0-based), class_name, part.
+        Raises UserError (MissingData where a file is absent) that names the file.
+        """
+
+    @abstractmethod
+    def list_files(self, folder: Path) -> list[Path]:
+        """Return the official files whose contents say which images there are; none for class folders."""
+
+    def images(self, folder: Path, paths: Sequence[str]) -> Iterator[Image.Image]:
+        """Yield the images in RGB, in the order of `paths`, one open file at a time."""
+        for path in paths:
+            yield open_rgb(folder / path)
+
+
+def open_rgb(path: Path) -> Image.Image:
+    """Decode one image file to RGB; raises UserError that names the file.
+
+    No rotation by the EXIF tag: the published loaders (torchvision's pil_loader) do none, so the stored
+    pixels are what the published numbers were measured on.
+    """
+    if not path.is_file():
+        raise missing(path)
+    try:
+        with Image.open(path) as image:
+            return image.convert("RGB")
+    except Exception as error:  # a broken file can make a decoder raise nearly anything
+        raise UserError(f"{path} cannot be decoded as an image ({error}); replace it with the official file") from error
+
+
+def missing(path: Path) -> MissingData:
+    """Return the error for an absent path; a variable that was never expanded gets its own sentence."""
+    if variable := re.search(r"\$\{?\w*\}?", str(path)):
+        return MissingData(
+            f"{path} contains {variable[0]}, a variable that is not set; set it or write the real folder in CTXGCD_DATA"
+        )
+    return MissingData(f"{path} is missing, but the official layout has it; `check_data` says how to get it")
+
+
+def require(folder: Path, names: Sequence[str]) -> None:
+    """Raise MissingData for the first of `names` that does not exist below `folder`."""
+    for name in names:
+        if not (folder / name).exists():
+            raise missing(folder / name)
+
+
+def present(folder: Path, names: Sequence[str]) -> list[Path]:
+    """Return those of `names` that exist below `folder`."""
+    return [folder / name for name in names if (folder / name).exists()]
+
+
+def read_pairs(path: Path) -> list[tuple[str, str]]:
+    """Read lines of `key value...`; raises UserError that names the file and the line."""
+    pairs = []
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except UnicodeDecodeError as error:
+        raise UserError(f"{path} is not a text file; replace it with the official file") from error
+    for number, line in enumerate(lines, start=1):
+        if not line.strip():
+            continue
+        key, _, value = line.strip().partition(" ")
+        if not value:
+            raise UserError(f"{path} line {number} is {line!r}, expected two words; replace the file")
+        pairs.append((key, value.strip()))
+    return pairs
+
+
+def read_manifest(path: Path) -> pd.DataFrame:
+    """Read a manifest back with its dtypes; text such as `NA` stays text."""
+    types = {"id": "int64", "path": "str", "class_id": "int64", "class_name": "str", "part": "str"}
+    return pd.read_csv(path, dtype=types, keep_default_na=False)
+
+
+def as_manifest(
+    paths: Sequence[str], class_ids: Sequence[int], class_names: Sequence[str], parts: Sequence[str]
+) -> pd.DataFrame:
+    """Return the manifest of images that are given in canonical order, training part first."""
+    columns = (range(len(paths)), paths, class_ids, class_names, parts)
+    frame = pd.DataFrame(dict(zip(MANIFEST_COLUMNS, columns, strict=True)))
+    return frame.astype({"id": "int64", "class_id": "int64"})

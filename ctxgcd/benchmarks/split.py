@@ -1,0 +1,120 @@
+"""The split rule of GCD and SimGCD, bit for bit: which training images are labelled, which are not."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from ctxgcd.benchmarks.class_lists import ClassList
+from ctxgcd.errors import UserError
+from ctxgcd.names import ROLES
+
+COLUMNS = ("id", "path", "part", "role", "class_id", "class_name", "old")
+DTYPES = {
+    "id": "int64",
+    "path": "str",
+    "part": "str",
+    "role": "str",
+    "class_id": "int64",
+    "class_name": "str",
+}
+DTYPES |= {"old": "int64"}
+
+
+def make_split(
+    manifest: pd.DataFrame, class_list: ClassList, *, seed: int, labelled_share: float, drawn_order: bool
+) -> pd.DataFrame:
+    """Return the split (COLUMNS): rows of D^l, then D^u, then the test part.
+
+    D^l = positions RandomState(seed).permutation(n)[:int(labelled_share * n)] among the n training images of
+    old classes in canonical order, not stratified. Class ids are the places in old + new. Images of other
+    classes are dropped before ids are given, so a benchmark of few classes is the same from a full folder.
+    """
+    if not 0 < labelled_share < 1:
+        raise UserError(f"labelled_share is {labelled_share}, expected a number between 0 and 1; change it")
+    listed = class_list.old + class_list.new
+    _check(manifest, class_list)
+    kept = manifest[manifest["class_id"].isin(listed)]
+    kept = pd.concat([kept[kept["part"] == part] for part in ("train", "test")], ignore_index=True)
+    place = {raw: class_id for class_id, raw in enumerate(listed)}
+    class_id = kept["class_id"].map(place).to_numpy("int64")
+    is_old = class_id < len(class_list.old)
+    is_train = (kept["part"] == "train").to_numpy()
+
+    candidates = np.flatnonzero(is_train & is_old)
+    drawn = np.random.RandomState(seed).permutation(len(candidates))[: int(labelled_share * len(candidates))]
+    if not drawn.size:
+        raise UserError(
+            f"{len(candidates)} training images of old classes at labelled_share {labelled_share} leave "
+            "no labelled image; raise labelled_share or add images"
+        )
+    labelled = candidates[drawn if drawn_order else np.sort(drawn)]
+    is_unlabelled = is_train.copy()
+    is_unlabelled[labelled] = False
+    groups = [labelled, np.flatnonzero(is_unlabelled), np.flatnonzero(~is_train)]
+    order, roles = np.concatenate(groups), np.repeat(ROLES, [len(group) for group in groups])
+
+    split = kept.assign(id=np.arange(len(kept)), class_id=class_id, old=is_old.astype("int64")).iloc[order]
+    return split.assign(role=roles)[list(COLUMNS)].astype(DTYPES).reset_index(drop=True)
+
+
+def _check(manifest: pd.DataFrame, class_list: ClassList) -> None:
+    """Raise UserError where the manifest and the class list cannot belong together."""
+    listed = class_list.old + class_list.new
+    if len(manifest) and manifest["class_id"].max() >= class_list.classes:
+        raise UserError(
+            f"the data has class {manifest['class_id'].max()}, but class list {class_list.name!r} is for "
+            f"0..{class_list.classes - 1}; choose the list of this benchmark"
+        )
+    train = manifest[manifest["part"] == "train"]
+    found = train.drop_duplicates("class_id").set_index("class_id")["class_name"].to_dict()
+    if absent := [raw for raw in listed if raw not in found]:
+        raise UserError(
+            f"{len(absent)} classes of list {class_list.name!r} have no training image, first raw class "
+            f"{absent[0]}; complete the data"
+        )
+    for raw, name in zip(listed, class_list.names, strict=False):  # a list without names checks none
+        if found[raw] != name:
+            raise UserError(
+                f"raw class {raw} of the data is {found[raw]!r}, but class list {class_list.name!r} expects "
+                f"{name!r}; restore the official folders"
+            )
+
+
+def trial_split(split: pd.DataFrame, *, seed: int, labelled_share: float) -> pd.DataFrame:
+    """Return a benchmark inside the labelled data of `split`, for choosing settings without D^u's labels.
+
+    The first half (rounded up) of its old classes stay old, the others become new, and the same rule draws
+    again in canonical order. No test rows; ids are counted anew.
+    """
+    labelled = split[split["role"] == "labelled"].sort_values("id", ignore_index=True)
+    classes = tuple(int(raw) for raw in np.unique(labelled["class_id"]))
+    half = (len(classes) + 1) // 2
+    source = "the labelled classes of a split"
+    class_list = ClassList("trial", source, max(classes, default=0) + 1, classes[:half], classes[half:])
+    return make_split(labelled, class_list, seed=seed, labelled_share=labelled_share, drawn_order=False)
+
+
+def write_split(split: pd.DataFrame, csv_path: Path, hash_path: Path) -> None:
+    """Write the split and the sha256 of its bytes, each at once (temporary name, then rename)."""
+    content = split.to_csv(index=False, lineterminator="\n").encode()
+    _replace(csv_path, content)
+    _replace(hash_path, f"{hashlib.sha256(content).hexdigest()}\n".encode())
+
+
+def _replace(path: Path, content: bytes) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    temporary.write_bytes(content)
+    os.replace(temporary, path)
+
+
+def read_split(csv_path: Path) -> pd.DataFrame:
+    """Read a split with its dtypes; text such as `NA` stays text."""
+    if not csv_path.is_file():
+        raise UserError(f"{csv_path} is missing; run the split rule of this benchmark")
+    return pd.read_csv(csv_path, dtype=DTYPES, keep_default_na=False, lineterminator="\n")

@@ -1,0 +1,1 @@
+"""k-means and exact nearest neighbours on frozen features."""

@@ -1,0 +1,26 @@
+"""k-means with a fixed number of restarts and a seed, both always given: either changes the result."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.cluster import KMeans
+
+from ctxgcd.errors import UserError
+
+
+def kmeans(
+    features: NDArray[np.floating], clusters: int, *, restarts: int, seed: int
+) -> tuple[NDArray[np.int64], NDArray[np.floating]]:
+    """Return each row's cluster under scikit-learn's k-means, best of `restarts` k-means++ starts, and the centres.
+
+    features: float [N, d]. Returns int64 [N] in 0..clusters-1 and float [clusters, d]. Raises UserError when clusters is not in 1..N.
+    """
+    if not 1 <= clusters <= len(features):
+        raise UserError(
+            f"k-means with {clusters} clusters on {len(features)} images, expected 1 to {len(features)}: "
+            "change the number of clusters"
+        )
+    model = KMeans(n_clusters=clusters, n_init=restarts, random_state=seed)
+    labels: NDArray[np.int64] = model.fit_predict(features).astype(np.int64)
+    return labels, model.cluster_centers_

@@ -1,0 +1,59 @@
+"""Exact nearest neighbours by cosine, in tiles: memory does not grow with the square of the images."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from ctxgcd.errors import UserError
+from ctxgcd.losses.precision import full_precision
+
+LOW_HALF = 0xFFFFFFFF
+
+
+def _keys(similarity: Tensor, columns: Tensor) -> Tensor:
+    """Return int64 keys, larger for a larger float32 similarity, then for a lower column.
+
+    The high half holds the float's bits, whose order is the number's own once the negative half is reversed.
+    """
+    bits = (similarity + 0.0).view(torch.int32)  # + 0.0: -0.0 equals 0.0 but has other bits
+    return ((bits ^ ((bits >> 31) & 0x7FFFFFFF)).long() << 32) + (LOW_HALF - columns)
+
+
+def _best(similarity: Tensor, columns: Tensor, k: int) -> Tensor:
+    """Return the keys of each row's k best columns (all of them when there are fewer), in any order."""
+    values, places = similarity.topk(min(k + 1, len(columns)))
+    keys = _keys(values, columns[places])
+    if len(columns) > k:
+        # topk chooses freely among equals: where the k-th ties with the next, let whole keys decide.
+        tied = (values[:, k - 1] == values[:, k]).nonzero()[:, 0]
+        keys[tied] = _keys(similarity[tied], columns).topk(k + 1).values
+    return keys.topk(min(k, len(columns))).values
+
+
+@torch.no_grad()
+@full_precision
+def nearest(features: Tensor, k: int, chunk: int = 4096) -> Tensor:
+    """Return the k nearest other rows of every row, nearest first, by cosine.
+
+    Equal computed similarities go to the lowest index, for every tile size whose products round alike.
+    Memory: a few tiles of chunk x chunk numbers (below 0.5 GB at 4096) plus the result.
+
+    features: float [N, d], L2-normalised, compared in float32. Returns int64 [N, k] on the same device.
+    Raises UserError when k is not in 1..N-1.
+    """
+    n = len(features)
+    if not 1 <= k < n:
+        raise UserError(f"{k} nearest neighbours among {n} images, expected 1 to {n - 1}: set another k")
+    features = features.float()
+    index = torch.arange(n, device=features.device)
+    result = torch.empty(n, k, dtype=torch.int64, device=features.device)
+    for rows in torch.split(index, chunk):
+        best = torch.empty(len(rows), 0, dtype=torch.int64, device=features.device)
+        for columns in torch.split(index, chunk):
+            similarity = features[rows] @ features[columns].T
+            similarity.masked_fill_(rows[:, None] == columns, -torch.inf)
+            best = torch.cat([best, _best(similarity, columns, k)], dim=1)
+            best = best.topk(min(k, best.shape[1])).values
+        result[rows] = LOW_HALF - (best & LOW_HALF)
+    return result

@@ -1,0 +1,228 @@
+"""Models of params.yaml: closed fields, no defaults, errors that say what to do."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any, Literal, TypeVar
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from ctxgcd.errors import UserError, nearest
+
+SCHEMA = 1
+M = TypeVar("M", bound=BaseModel)
+
+
+class Closed(BaseModel):
+    """A section whose keys are exactly its fields; values are not coerced from other types."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, allow_inf_nan=False)
+
+
+class Split(Closed):
+    seed: int = Field(ge=0, lt=2**32)
+    labelled_share: float = Field(gt=0, lt=1)
+
+
+class Backbone(Closed):
+    """A timm model, where its weights come from, and the normalisation of its images."""
+
+    model: str
+    weights: str
+    mean: list[float] = Field(min_length=3, max_length=3)
+    std: list[float] = Field(min_length=3, max_length=3)
+    note: str  # said beside every number made with it
+
+
+class Settings(Closed):
+    """A named set of loss values. Those that the paper does not give are marked in params.yaml."""
+
+    k: int = Field(ge=2)
+    lambda_n: float = Field(ge=0)
+    lambda_c: float = Field(ge=0)
+    context_delay: int = Field(ge=0)
+    neighbour_images: int = Field(ge=2)
+    reciprocal: Literal["batch", "dataset"]
+    delta: float = Field(ge=0)
+    tau: float = Field(gt=0)
+    info_nce_temperature: float = Field(gt=0)
+    sup_con_temperature: float = Field(gt=0)
+    teacher_schedule: Literal["linear", "cosine"]
+
+
+class Protocol(Closed):
+    """How a benchmark is trained: views, schedules, optimiser, heads."""
+
+    backbone: str
+    resize: int = Field(ge=8)
+    crop: int = Field(ge=8)
+    tail_blocks: int = Field(ge=0)
+    tail_lr_factor: float = Field(gt=0)
+    view_bank: int = Field(ge=0)
+    view_bank_seed: int = Field(ge=0)
+    projector_width: int = Field(ge=1)
+    projection_dim: int = Field(ge=1)
+    epochs: int = Field(ge=1)
+    T_warm: int = Field(ge=0)
+    batch_size: int = Field(ge=2)
+    lr: float = Field(gt=0)
+    lr_floor: float = Field(ge=0, le=1)
+    momentum: float = Field(ge=0, lt=1)
+    weight_decay: float = Field(ge=0)
+    supervised_weight: float = Field(ge=0, le=1)
+    student_temperature: float = Field(gt=0)
+    teacher_temperature_start: float = Field(gt=0)
+    teacher_temperature_end: float = Field(gt=0)
+    teacher_warmup_epochs: int = Field(ge=1)
+    kmeans_restarts: int = Field(ge=1)
+    threads: int = Field(ge=1)
+
+    @model_validator(mode="after")
+    def _possible(self) -> Protocol:
+        if self.crop > self.resize:
+            raise ValueError(f"crop {self.crop} is larger than resize {self.resize}; give a crop of at most resize")
+        if self.teacher_warmup_epochs > self.epochs:
+            raise ValueError(
+                f"teacher_warmup_epochs {self.teacher_warmup_epochs} exceeds epochs {self.epochs}; "
+                "give a warm-up that ends within the training"
+            )
+        return self
+
+
+class Images(Closed):
+    """Expected counts of the listed classes' images."""
+
+    train: int = Field(ge=1)
+    test: int = Field(ge=0)
+
+
+class Benchmark(Closed):
+    title: str
+    reader: str
+    folder: str
+    class_list: str
+    classes: Literal["all"] | int
+    trial: bool
+    images: Images
+    protocol: str
+    entropy_weight: float = Field(ge=0)
+    overrides: dict[str, Any]
+    settings: dict[str, dict[str, Any]]
+
+
+class Rows(Closed):
+    main: list[str] = Field(min_length=1)
+    ablation: list[str] = Field(min_length=1)
+
+
+class Sensitivity(Closed):
+    lambda_n: list[float] = Field(min_length=1)
+    lambda_c: list[float] = Field(min_length=1)
+    k: list[int] = Field(min_length=1)
+
+
+class AllTables(Closed):
+    main: list[str]
+    ablation: list[str]
+    sensitivity: list[str]
+
+
+class Params(Closed):
+    """The whole of params.yaml."""
+
+    schema_: int = Field(alias="schema")
+    split: Split
+    seeds: list[int] = Field(min_length=1)
+    rows: Rows
+    sensitivity: Sensitivity
+    tables: dict[str, list[str]]
+    all_tables: AllTables
+    settings: dict[str, Settings]
+    backbones: dict[str, Backbone]
+    protocols: dict[str, Protocol]
+    benchmarks: dict[str, Benchmark]
+
+    @model_validator(mode="after")
+    def _refers_to_what_exists(self) -> Params:
+        if self.schema_ != SCHEMA:
+            raise ValueError(f"schema is {self.schema_}, but this version reads schema {SCHEMA}; see CHANGELOG.md")
+        if len(set(self.seeds)) != len(self.seeds) or min(self.seeds) < 0:
+            raise ValueError(f"seeds are {self.seeds}; give different non-negative integers")
+        for name, benchmark in self.benchmarks.items():
+            where = f"benchmarks.{name}"
+            require(benchmark.protocol, self.protocols, f"{where}.protocol", "protocol")
+            known = set(Protocol.model_fields) | set(Settings.model_fields)
+            for key in benchmark.overrides:
+                require(key, known, f"{where}.overrides", "key")
+            for settings, values in benchmark.settings.items():
+                require(settings, self.settings, f"{where}.settings", "settings")
+                for key in values:
+                    require(key, Settings.model_fields, f"{where}.settings.{settings}", "key")
+        for name, protocol in self.protocols.items():
+            require(protocol.backbone, self.backbones, f"protocols.{name}.backbone", "backbone")
+        for table, benchmarks in self.tables.items():
+            if not table.startswith("main_"):
+                raise ValueError(f"tables.{table}: a main table's name starts with 'main_'; call it 'main_{table}'")
+            for benchmark in benchmarks:
+                require(benchmark, self.benchmarks, f"tables.{table}", "benchmark")
+        for table in self.all_tables.main:
+            require(table, self.tables, "all_tables.main", "table")
+        for benchmark in self.all_tables.ablation + self.all_tables.sensitivity:
+            require(benchmark, self.benchmarks, "all_tables", "benchmark")
+        require("paper", self.settings, "settings", "settings")
+        return self
+
+
+def require(name: str, valid: Iterable[str], where: str, kind: str) -> None:
+    """Raise a ValueError that lists the valid names unless `name` is one of them."""
+    valid = list(valid)
+    if name not in valid:
+        raise ValueError(f"{where}: unknown {kind} '{name}'{nearest(name, valid)}; valid: {', '.join(valid)}")
+
+
+def parse(config: Mapping[str, Any], origin: str = "params.yaml") -> Params:
+    """Validate a read params.yaml. Raises UserError with one sentence a fault."""
+    return validated(Params, config, origin)
+
+
+def read(path: Path) -> Params:
+    """Read and validate a params.yaml on disk."""
+    try:
+        return parse(yaml.safe_load(path.read_text(encoding="utf-8")), path.name)
+    except FileNotFoundError:
+        raise UserError(f"{path} does not exist; run from the folder that holds params.yaml") from None
+    except yaml.YAMLError as error:
+        raise UserError(f"{path.name} is not valid YAML: {' '.join(str(error).split())}") from None
+
+
+def validated(model: type[M], values: Any, origin: str) -> M:
+    """Build a closed model; every fault becomes a sentence that names the place and the nearest valid key."""
+    try:
+        return model.model_validate(values)
+    except ValidationError as error:
+        raise UserError("; ".join(_sentence(model, fault, origin) for fault in error.errors())) from None
+
+
+def _sentence(model: type[BaseModel], fault: Any, origin: str) -> str:
+    place = ".".join(str(part) for part in fault["loc"])
+    message = fault["msg"].removeprefix("Value error, ")
+    if fault["type"] == "extra_forbidden":
+        fields = _fields_at(model, fault["loc"][:-1])
+        message = f"unknown key '{fault['loc'][-1]}'{nearest(str(fault['loc'][-1]), fields)}; valid: {', '.join(fields)}"
+        place = ".".join(str(part) for part in fault["loc"][:-1])
+    elif fault["type"] == "missing":
+        message = "this key is missing; add it"
+    elif fault["type"] != "value_error":
+        message = f"{message[0].lower()}{message[1:]}, found {fault['input']!r}"
+    return ": ".join(part for part in (origin, place, message) if part)
+
+
+def _fields_at(model: type[BaseModel], loc: tuple[int | str, ...]) -> list[str]:
+    """Names of the fields of the section at `loc`; a mapping of sections counts as its section."""
+    for part in loc:
+        field = model.model_fields.get(str(part))
+        candidates = [field.annotation, *getattr(field.annotation, "__args__", ())] if field else [model]
+        model = next((c for c in candidates if isinstance(c, type) and issubclass(c, BaseModel)), model)
+    return [field.alias or name for name, field in model.model_fields.items()]

@@ -1,0 +1,30 @@
+"""The neighbour half of a batch: random queries, each with its nearest images."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from ctxgcd.errors import UserError
+
+
+def query_batch(lists: Tensor, queries: int, generator: torch.Generator) -> Tensor:
+    """Return the images of `queries` distinct random queries, each followed by its k-1 nearest others.
+
+    Source: arXiv 2407.19752, the batch of the full method. Queries are uniform over the N images; an image
+    can occur more than once, as a neighbour of several queries. The same generator state gives the same
+    batch.
+
+    lists: int [N, k-1], nearest first, the image itself excluded. Returns int64 [queries * k] on its device.
+    Raises UserError when k < 2, or when `queries` is not in 1..N.
+    """
+    images, others = lists.shape
+    if others < 1:
+        raise UserError(f"the neighbour count k is {others + 1}, expected at least 2: set a larger k")
+    if not 1 <= queries <= images:
+        raise UserError(
+            f"{queries} queries asked for a batch, expected 1 to {images} (the number of images): "
+            "change the batch size or the neighbour count k"
+        )
+    drawn = torch.randperm(images, generator=generator, device=generator.device)[:queries].to(lists.device)
+    return torch.cat([drawn[:, None], lists[drawn].long()], dim=1).flatten()

@@ -1,0 +1,28 @@
+"""The one exception for a user's mistake, and how a command reports it."""
+
+from __future__ import annotations
+
+import difflib
+import sys
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+
+
+class UserError(Exception):
+    """A mistake in the input: what is wrong, where, what was expected, what to do, in one sentence."""
+
+
+def nearest(word: str, valid: Iterable[str]) -> str:
+    """Return `; did you mean 'x'?` for the valid word closest to `word`, or an empty string."""
+    match = difflib.get_close_matches(word, list(valid), n=1, cutoff=0.5)
+    return f"; did you mean '{match[0]}'?" if match else ""
+
+
+@contextmanager
+def reported() -> Iterator[None]:
+    """Turn a UserError into one line on stderr and exit status 2; anything else is a bug and keeps its traceback."""
+    try:
+        yield
+    except UserError as error:
+        print(f"error: {error}", file=sys.stderr, flush=True)
+        sys.exit(2)

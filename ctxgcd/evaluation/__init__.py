@@ -1,0 +1,1 @@
+"""Scores from predictions: numpy, scipy and scikit-learn's metrics only."""

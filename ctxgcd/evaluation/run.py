@@ -1,0 +1,71 @@
+"""From a run's assignments to its scores and predictions: the only place where D^u's labels are read."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from ctxgcd.errors import UserError
+from ctxgcd.evaluation.accuracy import assign, contingency
+from ctxgcd.evaluation.scores import histogram, score_all
+from ctxgcd.files import replacing, write_text
+from ctxgcd.names import METRICS
+
+SCHEMA = 1
+COLUMNS = ["id", "path", "predicted", "matched_class", "true_class", "old"]
+
+
+def score_run(
+    run: Path, assignments: Path, split: pd.DataFrame, metrics: Path, predictions: dict[str, Path]
+) -> None:
+    """Score D^u (transductive) and the official test part (inductive) apart; write metrics.json and both CSVs.
+
+    Args:
+        run: run.json of the training; everything in it is carried over.
+        assignments: CSV of id, predicted.
+        predictions: file of each of the sets `unlabelled` and `test`; a set without images gets the header alone.
+    """
+    about = json.loads(run.read_text(encoding="utf-8"))
+    parameters, k = about["parameters"], about["parameters"]["K"]
+    joined = pd.read_csv(assignments).merge(split, on="id", validate="one_to_one")
+    expected = int((split.role != "labelled").sum())
+    if len(joined) != expected:
+        raise UserError(
+            f"{assignments} has {len(joined)} of the {expected} images of the split; train the run again"
+        )
+    scores: list[dict[str, Any]] = []
+    clusters: dict[str, dict[str, Any]] = {}
+    for role, out in predictions.items():
+        part = joined[joined.role == role].sort_values("id")
+        if len(part):
+            rows = score_all(part.predicted, part.class_id, part.old == 1, k)
+            known = {"set": role, "K": k, "K_source": parameters["K_source"], "epoch": about["epoch"]}
+            scores += [{**known, **row} for row in rows if row["metric"] in METRICS]
+            clusters[role] = {row["metric"]: row["all"] for row in rows if row["metric"] not in METRICS}
+            clusters[role]["histogram"] = histogram(part.predicted, k).tolist()
+        _write_predictions(part, out)
+    content = {
+        "schema": SCHEMA,
+        **{key: parameters[key] for key in ("benchmark", "row", "method", "seed", "K", "K_source")},
+        "variant": parameters.get("variant"),
+        "scores": scores,
+        "clusters": clusters,
+        **about,
+    }
+    write_text(metrics, json.dumps(content, indent=1) + "\n")
+    best = next(s for s in scores if (s["set"], s["metric"]) == ("unlabelled", "v2"))
+    shown = "  ".join(
+        f"{name} {best[name]:.1f}" if best[name] is not None else f"{name} -"
+        for name in ("all", "old", "new")
+    )
+    print(f"{parameters['benchmark']} {parameters['row']} seed {parameters['seed']}: v2 on D^u  {shown}")
+
+
+def _write_predictions(part: pd.DataFrame, out: Path) -> None:
+    matched = assign(contingency(part.predicted, part.class_id))[part.predicted] if len(part) else []
+    table = part.assign(matched_class=matched, true_class=part.class_id)[COLUMNS]
+    with replacing(out) as temporary:
+        table.to_csv(temporary, index=False, lineterminator="\n")

@@ -1,0 +1,84 @@
+"""Every score of one set of predictions, and the numbers that describe the clusters."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+from sklearn.metrics import adjusted_rand_score, normalized_mutual_info_score
+
+from ctxgcd.errors import UserError
+from ctxgcd.evaluation.accuracy import Ids, Score, as_ids, checked, split, v1, v2, v2b
+
+# Rows of score_all beside names.METRICS: a count, and w_old in percent.
+HELPERS = ("empty_clusters", "old_share")
+
+
+def nmi(predicted: ArrayLike, true: ArrayLike, old: ArrayLike) -> Score:
+    """Return the normalised mutual information in percent (arithmetic mean); a property of the whole set."""
+    p, y, _ = checked(predicted, true, old)
+    return Score(100 * float(normalized_mutual_info_score(y, p)))
+
+
+def ari(predicted: ArrayLike, true: ArrayLike, old: ArrayLike) -> Score:
+    """Return the adjusted Rand index in percent, negative below chance; a property of the whole set."""
+    p, y, _ = checked(predicted, true, old)
+    return Score(100 * float(adjusted_rand_score(y, p)))
+
+
+def purity(predicted: ArrayLike, true: ArrayLike, old: ArrayLike) -> Score:
+    """Return the share of images whose class is the commonest of their cluster (ties: the lowest id)."""
+    p, y, mask = checked(predicted, true, old)
+    cells, cell, counts = np.unique(np.stack([p, y], axis=1), axis=0, return_inverse=True, return_counts=True)
+    # Cells by cluster, then falling count, then class: the first of each cluster is its commonest class.
+    order = np.lexsort((cells[:, 1], -counts, cells[:, 0]))
+    _, first = np.unique(cells[order, 0], return_index=True)
+    common = np.zeros(len(cells), dtype=np.bool_)
+    common[order[first]] = True
+    return split(common[cell.reshape(-1)], mask)
+
+
+def histogram(predicted: ArrayLike, k: int) -> Ids:
+    """Return how many images each of k clusters was given, int64 [k]; UserError for an id of k or more."""
+    p = as_ids(predicted, "predictions")
+    if p.max() >= k:
+        raise UserError(f"predictions: the id {p.max()} does not exist with K = {k}: give the K of the run")
+    return np.bincount(p, minlength=k).astype(np.int64)
+
+
+def empty_clusters(predicted: ArrayLike, k: int) -> int:
+    """Return how many of k clusters no image was given."""
+    return int((histogram(predicted, k) == 0).sum())
+
+
+def check_identity(score: Score, old_share: float, tolerance: float = 1e-9) -> None:
+    """Raise ArithmeticError unless All = w_old*Old + (1-w_old)*New.
+
+    score: in percent. old_share: w_old, in 0..1. tolerance: in percentage points. Holds for v2 and
+    v1 by construction, not for v2b. A side without images has weight 0.
+    """
+    expected = old_share * (score.old or 0.0) + (1 - old_share) * (score.new or 0.0)
+    if not abs(score.all - expected) <= tolerance:
+        raise ArithmeticError(
+            f"All is {score.all}, but {expected} follows from Old, New and w_old {old_share}"
+        )
+
+
+METRIC_FUNCTIONS = {"v2": v2, "v2b": v2b, "v1": v1, "nmi": nmi, "ari": ari, "purity": purity}
+
+
+def score_all(predicted: ArrayLike, true: ArrayLike, old: ArrayLike, k: int) -> list[dict[str, Any]]:
+    """Return one row {metric, n, all, old, new} for each of names.METRICS, then for each of HELPERS.
+
+    Metrics in percent, None where not defined; n is the number of images.
+    """
+    p, y, mask = checked(predicted, true, old)
+    scores = {name: function(p, y, mask) for name, function in METRIC_FUNCTIONS.items()}
+    check_identity(scores["v2"], float(mask.mean()))
+    scores["empty_clusters"] = Score(empty_clusters(p, k))
+    scores["old_share"] = Score(100 * float(mask.mean()))
+    return [
+        {"metric": name, "n": len(y), "all": score.all, "old": score.old, "new": score.new}
+        for name, score in scores.items()
+    ]

@@ -1,0 +1,26 @@
+"""InfoNCE: the unsupervised half of L_rep."""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from ctxgcd.losses.precision import full_precision
+
+
+@full_precision
+def info_nce(projections: Tensor, temperature: float) -> Tensor:
+    """Return InfoNCE over both views in both directions: every row is an anchor, its other view the positive.
+
+    Source: SimGCD (ICCV 2023), unsupervised part of L_rep, as in its released code: the 2B-2 rows of other
+    images, of both views, are the negatives.
+
+    projections: float [2B, d], any scale (L2-normalised here). Returns a scalar in nats; 0 for one image.
+    """
+    n = len(projections)
+    z = F.normalize(projections, dim=1)
+    itself = torch.eye(n, dtype=torch.bool, device=z.device)
+    logits = (z @ z.T / temperature).masked_fill(itself, -torch.inf)
+    other_view = torch.arange(n, device=z.device).roll(n // 2)
+    return F.cross_entropy(logits, other_view, reduction="sum") / max(n, 1)

@@ -1,0 +1,8 @@
+"""The trained methods by name: a new method is one file and one line here."""
+
+from __future__ import annotations
+
+from ctxgcd.methods.full import Full
+from ctxgcd.methods.simgcd import SimGCD
+
+TRAINED: dict[str, type[SimGCD]] = {"simgcd": SimGCD, "full": Full}

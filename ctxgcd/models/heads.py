@@ -1,0 +1,57 @@
+"""The two heads on the backbone feature: projector and cosine classifier.
+
+Source: SimGCD (ICCV 2023) and its released code. Both draw their start from the generator they are given and
+leave torch's global random stream alone, so that runs of one seed can share a start.
+"""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+WEIGHT_STD = 0.02
+
+
+def _linear(d_in: int, d_out: int, generator: torch.Generator) -> nn.Linear:
+    # Made without values first: nn.Linear would draw its own start from the global stream.
+    layer = nn.Linear(d_in, d_out, device="meta").to_empty(device="cpu")
+    nn.init.normal_(layer.weight, std=WEIGHT_STD, generator=generator)
+    nn.init.zeros_(layer.bias)
+    return layer
+
+
+class Projector(nn.Sequential):
+    """MLP d_in -> hidden -> hidden -> d_out with GELU, no batch norm: float [n, d_in] to [n, d_out], raw.
+
+    Weights start normal with standard deviation 0.02, biases at 0.
+    """
+
+    def __init__(self, d_in: int, hidden: int, d_out: int, *, generator: torch.Generator) -> None:
+        super().__init__(
+            _linear(d_in, hidden, generator),
+            nn.GELU(),
+            _linear(hidden, hidden, generator),
+            nn.GELU(),
+            _linear(hidden, d_out, generator),
+        )
+
+
+class CosineClassifier(nn.Module):
+    """Weight-normalised linear layer of gain 1, no bias, on the L2-normalised feature; gives cosines.
+
+    `direction` v [K, d] is trained and decayed but never renormalised: its norm sets its effective learning
+    rate, so it starts as torch's linear layers do, uniform in +-1/sqrt(d). K is the number of classes.
+    """
+
+    def __init__(self, d_in: int, classes: int, *, generator: torch.Generator) -> None:
+        super().__init__()
+        bound = d_in**-0.5
+        self.direction = nn.Parameter(torch.empty(classes, d_in).uniform_(-bound, bound, generator=generator))
+
+    def forward(self, features: Tensor) -> Tensor:
+        """Return the cosines between features [n, d], of any scale, and the directions: [n, K]."""
+        # In the parameter's precision even under autocast: cosines are divided by temperatures down to 0.04.
+        with torch.autocast(features.device.type, enabled=False):
+            features = features.to(self.direction.dtype)
+            return F.linear(F.normalize(features, dim=1), F.normalize(self.direction, dim=1))

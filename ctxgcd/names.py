@@ -1,0 +1,19 @@
+"""The plain words of the field, in one place: methods, variants, loss terms, roles, sets."""
+
+from __future__ import annotations
+
+METHODS = ("kmeans", "simgcd", "full")
+VARIANTS = ("paper", "released", "mended")
+SETTINGS = ("paper", "paper_stated", "released")
+
+# Columns of history.csv; the last two are the paper's context losses.
+BASELINE_TERMS = ("info_nce", "sup_con", "distill", "entropy", "cls")
+CONTEXT_TERMS = ("L_n", "L_c")
+LOSS_TERMS = BASELINE_TERMS + CONTEXT_TERMS
+
+PARTS = ("train", "test")
+ROLES = ("labelled", "unlabelled", "test")
+
+# Sets that a score is measured on: D^u (transductive) and the official test part (inductive).
+SETS = ("unlabelled", "test")
+METRICS = ("v2", "v2b", "v1", "nmi", "ari", "purity")

@@ -1,0 +1,82 @@
+"""Training curves: one small panel a loss term, mean and range over seeds."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from itertools import product
+from math import ceil
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+from matplotlib.lines import Line2D
+from matplotlib.ticker import MaxNLocator
+
+from ctxgcd.errors import UserError
+from ctxgcd.names import CONTEXT_TERMS, LOSS_TERMS
+from ctxgcd.plots.style import GREY, LINE_STYLES, PALETTE, figure, plain
+from ctxgcd.tables.display import method_name
+
+# Symbols as in SimGCD and the paper; u: all images, s: labelled images.
+PANELS = {
+    "loss": r"total loss $\mathcal{L}$",
+    "info_nce": r"InfoNCE $\mathcal{L}_{rep}^{u}$",
+    "sup_con": r"SupCon $\mathcal{L}_{rep}^{s}$",
+    "distill": r"self-distillation $\mathcal{L}_{cls}^{u}$",
+    "entropy": r"entropy term $\log K - H(\bar{p})$",
+    "cls": r"cross-entropy $\mathcal{L}_{cls}^{s}$",
+    "L_n": r"neighbourhood context $\mathcal{L}_{n}$",
+    "L_c": r"cluster context $\mathcal{L}_{c}$",
+}
+
+
+def context_start(runs: Sequence[pd.DataFrame]) -> int | None:
+    """Return the first epoch (from 0) at which a context term has a value, or None."""
+    history = pd.concat(runs)
+    terms = [term for term in CONTEXT_TERMS if term in history]
+    active = history.loc[history[terms].notna().any(axis=1), "epoch"]
+    return int(active.min()) if len(active) else None
+
+
+def training_curves(histories: Mapping[str, Sequence[pd.DataFrame]], out: Path, title: str) -> None:
+    """Draw each loss term over epochs: a line a row (mean over seeds) in a band from least to largest seed.
+
+    `histories` maps a row to the history.csv frames of its seeds. A dotted line marks where the context
+    terms start. Terms that no run has get no panel. UserError when there is no history."""
+    drawn = {row: pd.concat(runs) for row, runs in histories.items() if any(len(run) for run in runs)}
+    if not drawn:
+        raise UserError(f"no training history to draw in {out.name}: expected history.csv with at least one epoch")
+    panels = [t for t in ("loss", *LOSS_TERMS) if any(t in h and h[t].notna().any() for h in drawn.values())]
+    starts = sorted({start for runs in histories.values() if runs and (start := context_start(runs)) is not None})
+    columns = min(4 if len(panels) > 6 else 3, len(panels))
+    lines = ceil(len(panels) / columns)
+    looks: list[dict[str, Any]] = [
+        {"linestyle": style, "color": color} for style, color in product(LINE_STYLES, PALETTE)
+    ]
+    with figure(out, max(3.0 * columns, 6.0), 2.4 * lines + 1.0) as drawing:
+        axes = drawing.subplots(lines, columns, squeeze=False, sharex=True).ravel()
+        for axis, term in zip(axes, panels, strict=False):
+            axis.set_title(PANELS[term], loc="left", fontsize=10)
+            for start in starts:
+                axis.axvline(start, color=GREY, linestyle=":", linewidth=1.2)
+            for (_, history), look in zip(drawn.items(), looks, strict=False):
+                if term not in history:
+                    continue
+                epochs = history.groupby("epoch")[term].agg(["mean", "min", "max"]).dropna()
+                marker = "o" if len(epochs) == 1 else None  # a line of one point is invisible
+                axis.plot(epochs.index, epochs["mean"], linewidth=1.4, marker=marker, **look)
+                axis.fill_between(epochs.index, epochs["min"], epochs["max"], color=look["color"], alpha=0.2, lw=0)
+            axis.xaxis.set_major_locator(MaxNLocator(nbins=5, integer=True))
+        for axis in axes[max(len(panels) - columns, 0) : len(panels)]:
+            axis.set_xlabel("epoch")
+            axis.tick_params(labelbottom=True)  # an incomplete last line leaves panels above without
+        for axis in axes[len(panels) :]:
+            axis.remove()
+        handles = [
+            Line2D([], [], label=plain(method_name(row)), **look) for row, look in zip(drawn, looks, strict=False)
+        ]
+        if starts:
+            began = ", ".join(map(str, starts))
+            handles.append(Line2D([], [], color=GREY, linestyle=":", label=f"context terms start (epoch {began})"))
+        drawing.legend(handles=handles, loc="outside lower center", ncols=min(len(handles), 3))
+        drawing.suptitle(plain(title, 90) + " (line: mean, band: range over seeds)", fontsize=12)

@@ -1,0 +1,67 @@
+"""One look for all figures: the Agg backend without pyplot, safe colours, plain texts, atomic files."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import matplotlib as mpl
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+
+from ctxgcd.tables.display import SYMBOL
+
+DPI = 150
+
+# Okabe and Ito, "Color Universal Design" (2008), without the yellow that vanishes on white.
+PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#000000")
+LINE_STYLES = ("-", "--", "-.")
+GREY = "#767676"
+
+# Krzywinski's 12 colours for colour blindness, for as many classes as a legend can hold.
+CLASS_PALETTE = (
+    *("#8400CD", "#009F81", "#FF6E3A", "#008DF9", "#A40122", "#FFC33B"),
+    *("#FF5AAF", "#00C2F9", "#9F0162", "#00FCCF", "#E20134", "#FFB2FD"),
+)
+
+RC: dict[Any, Any] = {
+    "font.family": "DejaVu Sans",  # comes with matplotlib: the same letters on every machine
+    "font.size": 10,
+    "axes.titlesize": 11,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": True,
+    "grid.color": "#e5e5e5",
+    "axes.axisbelow": True,
+    "legend.frameon": False,
+}
+
+
+def plain(text: object, width: int = 40) -> str:
+    """Make any text safe to draw: one line, no mathtext but for our own symbols, cut to `width` letters."""
+    line = re.sub(r"\s+", " ", str(text)).strip()
+    line = line if len(line) <= width else line[: width - 1] + "…"
+    line = line.replace("\\", "\\\\") if "$" in line else line
+    return SYMBOL.sub(lambda m: f"${m[1].replace('lambda', chr(92) + 'lambda')}_{m[2]}$", line.replace("$", r"\$"))
+
+
+@contextmanager
+def figure(out: Path, width: float, height: float) -> Iterator[Figure]:
+    """Give a figure of width x height inches and save it to `out` (PNG) atomically when its block has ended.
+
+    Settings of the user (matplotlibrc) and the backend in the environment don't reach it; the file holds
+    neither a date nor a version, so equal data gives equal bytes."""
+    with mpl.rc_context():
+        mpl.rcdefaults()
+        mpl.rcParams.update(RC)
+        drawing = Figure(figsize=(width, height), dpi=DPI, layout="constrained")
+        FigureCanvasAgg(drawing)
+        yield drawing
+        out.parent.mkdir(parents=True, exist_ok=True)
+        temporary = out.with_name(f".{out.name}.{os.getpid()}.tmp")
+        drawing.savefig(temporary, format="png", dpi=DPI, metadata={"Software": None})
+    os.replace(temporary, out)

@@ -1,0 +1,320 @@
+"""What a run is: benchmark, row, seed -> resolved parameters, identity, folder; and which runs each table needs."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from ctxgcd.benchmarks.class_lists import ClassList
+from ctxgcd.benchmarks.class_lists import load as load_class_list
+from ctxgcd.config import Benchmark, Params, Protocol, Settings, require, validated
+from ctxgcd.errors import UserError
+from ctxgcd.names import METHODS, VARIANTS
+
+ROW = re.compile(
+    r"(?P<method>[a-z]+)(?:-(?P<variant>[a-z]+?))??(?P<overrides>(?:\+\w+=[\w.-]+?)*)(?P<ablated>-without-n|-without-c|-zero)?"
+)
+# The settings that belong to each variant unless the row names others with `+settings=`.
+SETTINGS_OF_VARIANT = {"paper": "paper", "released": "released", "mended": "paper"}
+
+# The fields that each method reads. A run's identity holds these and no others, so that a value
+# which cannot change a result never trains it again.
+SPLIT_FIELDS = ("benchmark", "class_list", "classes", "trial", "split_seed", "labelled_share", "K", "K_source")
+FEATURE_FIELDS = ("model", "weights", "mean", "std", "resize", "crop")
+BANK_FIELDS = ("tail_blocks", "view_bank", "view_bank_seed")
+KMEANS_FIELDS = ("kmeans_restarts", "threads")
+CONTEXT_FIELDS = ("k", "lambda_n", "lambda_c", "T_warm", "context_delay", "neighbour_images", "reciprocal", "delta", "tau")
+SIMGCD_FIELDS = (
+    *BANK_FIELDS,
+    *(f for f in Protocol.model_fields if f not in {"backbone", "T_warm", "kmeans_restarts", *FEATURE_FIELDS, *BANK_FIELDS}),
+    *(f for f in Settings.model_fields if f not in CONTEXT_FIELDS),
+    "entropy_weight",
+)
+METHOD_FIELDS = {
+    "kmeans": KMEANS_FIELDS,
+    "simgcd": SIMGCD_FIELDS,
+    "full": (*SIMGCD_FIELDS, "variant", "settings", "context_terms", *CONTEXT_FIELDS),
+}
+
+# Rooms and modules whose code can change a trained result.
+TRAINING_CODE = ("images", "models", "features.py", "losses", "clustering", "context", "methods", "training")
+
+
+@dataclass(frozen=True, order=True)
+class Run:
+    """One training: the unit of work, of resuming and of averaging."""
+
+    benchmark: str
+    row: str
+    seed: int
+
+    @property
+    def folder(self) -> str:
+        return f"results/runs/{self.benchmark}/{self.row}/seed{self.seed}"
+
+    def file(self, name: str) -> str:
+        return f"{self.folder}/{name}"
+
+
+def resolve(params: Params, benchmark: str, row: str, seed: int) -> dict[str, Any]:
+    """Every value that the run reads, flat, in a fixed order.
+
+    Order of precedence: protocol and named settings, the benchmark's `overrides`, the benchmark's
+    `settings`, the row's own `+key=value`. Raises UserError for an unknown or impossible row or value.
+    """
+    if benchmark not in params.benchmarks:
+        _refuse(benchmark, params.benchmarks, "params.yaml", "benchmark")
+    entry = params.benchmarks[benchmark]
+    method, variant, overrides, terms, zeroed = parse_row(row)
+    settings_name = overrides.pop("settings", SETTINGS_OF_VARIANT[variant or "paper"])
+    if settings_name not in params.settings:
+        _refuse(settings_name, params.settings, f"row '{row}'", "settings")
+
+    values = {
+        **params.protocols[entry.protocol].model_dump(),
+        **params.settings[settings_name].model_dump(),
+        **entry.overrides,
+        **entry.settings.get(settings_name, {}),
+    }
+    allowed = [field for field in METHOD_FIELDS[method] if field in values]
+    for key in overrides:
+        if key not in allowed:
+            _refuse(key, [*allowed, "settings"], f"row '{row}'", "parameter")
+    values |= overrides
+    values |= {f"lambda_{term[-1]}": 0.0 for term in zeroed}
+    where = f"benchmark {benchmark}, row {row}"
+    protocol = validated(Protocol, {f: values[f] for f in Protocol.model_fields}, where)
+    settings = validated(Settings, {f: values[f] for f in Settings.model_fields}, where)
+
+    values |= {
+        **protocol.model_dump(),
+        **settings.model_dump(),
+        **params.backbones[protocol.backbone].model_dump(),
+        "weights": weights_fingerprint(params.backbones[protocol.backbone].weights),
+        "benchmark": benchmark,
+        "class_list": entry.class_list,
+        "classes": entry.classes,
+        "trial": entry.trial,
+        "split_seed": params.split.seed,
+        "labelled_share": params.split.labelled_share,
+        "K": class_list_of(entry).k,
+        "K_source": "true",
+        "entropy_weight": entry.entropy_weight,
+        "variant": variant,
+        "settings": settings_name,
+        "context_terms": terms,
+    }
+    resolved = {"row": row, "method": method, "seed": seed}
+    resolved |= {f: values[f] for f in (*SPLIT_FIELDS, *FEATURE_FIELDS, *METHOD_FIELDS[method])}
+    check_possible(resolved, entry.images.train)
+    return resolved
+
+
+def parse_row(row: str) -> tuple[str, str | None, dict[str, Any], list[str], list[str]]:
+    """Split a row name into method, variant, overrides, the context terms it computes and those at weight 0."""
+    match = ROW.fullmatch(row)
+    method = match["method"] if match else row.split("-")[0].split("+")[0]
+    if method not in METHODS:
+        _refuse(method, METHODS, f"row '{row}'", "method")
+    if match is None:
+        raise UserError(f"row '{row}' cannot be read; write METHOD[-VARIANT][+key=value...][-without-n|-without-c|-zero]")
+    variant, ablated = match["variant"], match["ablated"]
+    if method == "full" and variant not in VARIANTS:
+        _refuse(variant or "", VARIANTS, f"row '{row}'", "variant of full")
+    if method != "full" and (variant or ablated):
+        raise UserError(f"row '{row}': {method} has neither variants nor context terms; write '{method}'")
+    pairs = (pair.split("=", 1) for pair in match["overrides"].split("+")[1:])
+    overrides = {key: _value(text) for key, text in pairs}
+    terms = {"-without-n": ["L_c"], "-without-c": ["L_n"]}.get(ablated, ["L_n", "L_c"])
+    return method, variant, overrides, terms, terms if ablated == "-zero" else []
+
+
+def identity(parameters: dict[str, Any], split_hash: str = "", code: str = "") -> str:
+    """Sixteen hex digits over the resolved parameters (their row name aside), the split and the training code."""
+    own = {key: value for key, value in parameters.items() if key != "row"}
+    text = json.dumps([own, split_hash, code], sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def code_hash(parts: Iterable[str] = TRAINING_CODE) -> str:
+    """Sixteen hex digits over the source of rooms or modules of this package."""
+    root = Path(__file__).parent
+    digest = hashlib.sha256()
+    for part in parts:
+        path = root / part
+        for file in sorted(path.rglob("*.py")) if path.is_dir() else [path]:
+            digest.update(file.relative_to(root).as_posix().encode() + b"\0" + file.read_bytes())
+    return digest.hexdigest()[:16]
+
+
+def weights_fingerprint(weights: str) -> str:
+    """What names backbone weights in a run's identity: the word, or a local file's content wherever it lies."""
+    if weights in {"hub", "package"}:
+        return weights
+    path = Path(weights)
+    if not path.is_file():
+        return f"absent:{path.name}"
+    found = path.stat()
+    return f"sha256:{_file_hash(path, found.st_mtime_ns, found.st_size)}"
+
+
+@lru_cache
+def _file_hash(path: Path, _modified: int, _size: int) -> str:
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def class_list_of(entry: Benchmark) -> ClassList:
+    """Old and new classes of a benchmark, known from its versioned list alone, without any data."""
+    listed = load_class_list(entry.class_list, entry.classes)
+    if entry.trial:  # inside the labelled images: the first half of the old classes stays old
+        half = (len(listed.old) + 1) // 2
+        listed = replace(listed, old=listed.old[:half], new=listed.old[half:])
+    return listed
+
+
+# -- which runs a table needs ------------------------------------------------------------------------
+
+
+def table_rows(params: Params, kind: str, benchmark: str) -> list[str]:
+    """Rows of a benchmark in a main, ablation or sensitivity table, in order, each once."""
+    if kind == "main":
+        return params.rows.main
+    if kind == "ablation":
+        return params.rows.ablation
+    return list(dict.fromkeys(row for _, _, row in sensitivity_points(params, benchmark)))
+
+
+def sensitivity_points(params: Params, benchmark: str) -> list[tuple[str, float, str]]:
+    """(parameter, value, row) of every point of the grids; where full-paper already stands, the row is full-paper."""
+    base = resolve(params, benchmark, "full-paper", params.seeds[0])
+    return [
+        (key, value, "full-paper" if base[key] == value else f"full-paper+{key}={value:g}")
+        for key, grid in params.sensitivity.model_dump().items()
+        for value in grid
+    ]
+
+
+def table_benchmarks(params: Params, table: str) -> list[str]:
+    """Benchmarks of a table by its file stem: main_ssb, ablation_cub, sensitivity_cub."""
+    kind, _, rest = table.partition("_")
+    if kind == "main":
+        if table not in params.tables:
+            _refuse(table, params.tables, "params.yaml", "table")
+        return params.tables[table]
+    if rest not in params.benchmarks:
+        _refuse(rest, params.benchmarks, "params.yaml", "benchmark")
+    return [rest]
+
+
+def table_runs(params: Params, table: str) -> list[Run]:
+    """Every run that a table needs, each once, in the order of the table."""
+    kind = table.partition("_")[0]
+    return [run for benchmark in table_benchmarks(params, table) for run in runs_of(params, kind, benchmark)]
+
+
+def runs_of(params: Params, kind: str, benchmark: str) -> list[Run]:
+    """The runs of one benchmark in a main, ablation or sensitivity table."""
+    return [Run(benchmark, row, seed) for row in table_rows(params, kind, benchmark) for seed in params.seeds]
+
+
+def all_tables(params: Params) -> list[str]:
+    """File stems of the tables that `all_tables` makes."""
+    asked = params.all_tables
+    return [*asked.main, *(f"ablation_{b}" for b in asked.ablation), *(f"sensitivity_{b}" for b in asked.sensitivity)]
+
+
+def requested_benchmarks(params: Params, words: Iterable[str]) -> list[str]:
+    """Benchmarks that the words of a command line ask for; those of `all_tables` where no word names any.
+
+    A word is a target: a rule (demo, benchmark_NAME) or a file below results/. Raises UserError for a target
+    whose benchmark, table or row does not exist, before Snakemake builds anything.
+    """
+    requested: list[str] = []
+    for word in words:
+        if word == "demo":
+            requested.append("fashion")
+        elif match := re.fullmatch(r"benchmark_(\w+)", word):
+            requested += table_benchmarks(params, f"ablation_{match[1]}")
+        elif match := re.fullmatch(r"(?:.*/)?results/((?:main|ablation|sensitivity)_\w+)\.(csv|md|tex|html)", word):
+            requested += table_benchmarks(params, match[1])
+        elif match := re.fullmatch(r"(?:.*/)?results/runs/([^/]+)/([^/]+)/seed(\d+)/[^/]+", word):
+            requested.append(resolve(params, match[1], match[2], int(match[3]))["benchmark"])
+    if not requested:
+        requested = [benchmark for table in all_tables(params) for benchmark in table_benchmarks(params, table)]
+    return list(dict.fromkeys(requested))
+
+
+def check_all(params: Params) -> list[str]:
+    """Resolve every run that any table could ask for; raise the first fault, return the warnings."""
+    warnings = []
+    for benchmark in params.benchmarks:
+        for kind in ("main", "ablation", "sensitivity"):
+            for row in table_rows(params, kind, benchmark):
+                resolved = resolve(params, benchmark, row, params.seeds[0])
+                if resolved["method"] == "full" and (active := active_epochs(resolved)) < 5:
+                    warnings.append(f"{benchmark}/{row}: the context terms act in only {active} of {resolved['epochs']} epochs")
+    return warnings
+
+
+def active_epochs(parameters: dict[str, Any]) -> int:
+    """Number of epochs in which the context terms of a `full` run act."""
+    return max(0, parameters["epochs"] - parameters["T_warm"] - parameters["context_delay"])
+
+
+def check_possible(resolved: dict[str, Any], images: int) -> None:
+    """Refuse values that are well formed but could not train or would silently train something else.
+
+    images: number of training images, D^l and D^u together.
+    """
+    where = f"benchmark {resolved['benchmark']}, row {resolved['row']}"
+    if resolved["K"] > images:
+        raise UserError(f"{where}: K is {resolved['K']} but there are only {images} training images; give fewer classes")
+    if resolved["method"] == "kmeans":
+        return
+    if resolved["batch_size"] > images:
+        raise UserError(
+            f"{where}: batch_size {resolved['batch_size']} exceeds the {images} training images, so no step would be "
+            "made; give a smaller batch_size"
+        )
+    if resolved["method"] != "full":
+        return
+    k, around = resolved["k"], resolved["neighbour_images"]
+    if k > min(images, around):
+        raise UserError(
+            f"{where}: k is {k} (the query included) but must be at most neighbour_images ({around}) and the number of "
+            f"training images ({images}); give a smaller k"
+        )
+    if around // k > images:
+        raise UserError(f"{where}: neighbour_images {around} asks for more queries than there are images; give fewer")
+    if resolved["variant"] == "released" and resolved["reciprocal"] == "dataset":
+        raise UserError(f"{where}: reciprocal 'dataset' has no meaning in variant released; use 'batch'")
+    weights = {term: resolved[f"lambda_{term[-1]}"] for term in resolved["context_terms"]}
+    if any(weights.values()) and active_epochs(resolved) == 0:
+        raise UserError(
+            f"{where}: {' and '.join(t for t, w in weights.items() if w)} would never act, because the context terms start "
+            f"at epoch {resolved['T_warm'] + resolved['context_delay']} of {resolved['epochs']}; lower T_warm or train longer"
+        )
+
+
+def _value(text: str) -> Any:
+    """A number where the text is one (also 1e-05, which YAML 1.1 reads as a string), else YAML's reading."""
+    try:
+        return json.loads(text)
+    except json.JSONDecodeError:
+        return yaml.safe_load(text)
+
+
+def _refuse(name: str, valid: Iterable[str], where: str, kind: str) -> None:
+    try:
+        require(name, valid, where, kind)
+    except ValueError as error:
+        raise UserError(str(error)) from None

@@ -1,0 +1,1 @@
+"""Tables: the published numbers, the aggregation over seeds, the comparison and its rendering."""

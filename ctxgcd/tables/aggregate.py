@@ -1,0 +1,185 @@
+"""From the metrics.json of every run to one long table: mean, std, values per seed, published."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import product
+from math import sqrt
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from ctxgcd.errors import UserError
+from ctxgcd.names import METRICS, SETS
+from ctxgcd.tables.display import split_row
+from ctxgcd.tables.published import PAPER_VALUES, QUANTITIES, published_spread, published_value
+
+SCHEMA = 1
+REQUIRED = ("benchmark", "row", "seed", "split_sha256", "K", "K_source", "epoch", "scores")
+COMPARED = ("unlabelled", "v2")  # the paper's tables hold this set and metric only
+INTEGERS = ("K", "epoch", "n", "images")
+STATISTICS = ("mean", "std", "published", "difference")
+COLUMNS = [
+    *("benchmark", "method", "set", "metric", "K", "K_source", "epoch", "n"),
+    *(f"{q}_{c}" for q in QUANTITIES for c in (*STATISTICS, "verdict")),
+    *("images", "seeds", *(f"{q}_per_seed" for q in QUANTITIES), "environment"),
+]
+TEXTS = [c for c in COLUMNS if c not in INTEGERS and not c.endswith(STATISTICS)]
+
+
+def verdict(difference: float, std: float, n: int, published_std: float | None, published_n: float) -> str:
+    """Say whether a difference from a published value lies within 2 standard errors of it.
+
+    `no band` without a published spread, and at n = 1, where ours is unknown (0 would claim precision)."""
+    if published_std is None or n < 2:
+        return "no band"
+    band = 2 * sqrt(published_std**2 / published_n + std**2 / n)
+    if abs(difference) <= band + 1e-9:
+        return "inside"
+    return "above" if difference > 0 else "below"
+
+
+def environment_text(environments: Iterable[Mapping[str, Any]]) -> str:
+    """Write environments as `torch=2.4.1; device=cpu: x`; where they differ: `torch=2.4.1|2.5.0`."""
+    values: dict[str, set[str]] = {}
+    for environment in environments:
+        for key, value in environment.items():
+            if value is not None:
+                values.setdefault(key, set()).add(str(value).replace(";", ",").replace("|", "/"))
+    return "; ".join(f"{key}={'|'.join(sorted(found))}" for key, found in values.items())
+
+
+def _scores(metrics: Iterable[Mapping[str, Any]], rows: Sequence[str], benchmarks: Sequence[str]) -> pd.DataFrame:
+    """One line a run and score, of the wanted rows and benchmarks, in the order of their seeds."""
+    lines = []
+    for run in metrics:
+        name = f"{run.get('benchmark')}/{run.get('row')}, seed {run.get('seed')}"
+        if run.get("schema") != SCHEMA or (lacking := [key for key in REQUIRED if key not in run]):
+            what = f"schema {run.get('schema')}" if run.get("schema") != SCHEMA else f"no {', '.join(lacking)}"
+            raise UserError(f"the metrics of {name} have {what}, expected schema {SCHEMA}: make that run again")
+        if run["row"] in rows and run["benchmark"] in benchmarks:
+            whole = {key: run[key] for key in REQUIRED if key != "scores"}
+            whole["environment"] = run.get("environment", {})
+            lines += [{**whole, **score, "images": score["n"]} for score in run["scores"]]
+    columns = [
+        *(key for key in REQUIRED if key != "scores"),
+        "environment",
+        "set",
+        "metric",
+        "images",
+        *QUANTITIES,
+    ]
+    frame = pd.DataFrame(lines, columns=columns).astype(dict.fromkeys(QUANTITIES, float))
+    return frame.sort_values("seed", kind="stable")
+
+
+def _must_agree(frame: pd.DataFrame, where: str, columns: Sequence[str]) -> None:
+    """Raise UserError when runs that are to be averaged or compared differ in one of the columns."""
+    for column in columns:
+        if frame[column].nunique(dropna=False) > 1:
+            seen = frame.drop_duplicates(["row", "seed", column])
+            runs = ", ".join(
+                f"{row}/seed{seed} has {value}"
+                for row, seed, value in zip(seen["row"], seen["seed"], seen[column], strict=True)
+            )
+            raise UserError(f"{where}: runs that differ in {column} can't share a table ({runs}); make them alike")
+
+
+def _entry(group: pd.DataFrame, published: Mapping[str, float] | None, benchmark: str) -> dict[str, Any]:
+    """Aggregate the runs of one row, set and metric; an empty group is a gap with n = 0."""
+    entry: dict[str, Any] = {
+        "n": len(group),
+        "seeds": " ".join(map(str, group["seed"])),
+        "environment": environment_text(group["environment"]),
+        **{c: group[c].iloc[0] if len(group) else None for c in ("K", "K_source", "epoch", "images")},
+    }
+    spread = published_spread(benchmark)
+    for quantity in QUANTITIES:
+        values = group[quantity]
+        mean, std = values.mean(skipna=False), values.std(ddof=1, skipna=False)
+        entry |= {f"{quantity}_mean": mean, f"{quantity}_std": std}
+        if values.notna().any():
+            entry[f"{quantity}_per_seed"] = " ".join("-" if pd.isna(v) else repr(float(v)) for v in values)
+        if published is None:
+            continue
+        entry[f"{quantity}_published"] = published[quantity]
+        if pd.notna(mean):
+            difference = mean - published[quantity]
+            entry[f"{quantity}_difference"] = difference
+            band = (spread[quantity], spread["n"]) if spread else (None, 0)
+            entry[f"{quantity}_verdict"] = verdict(difference, std, len(group), *band)
+    return entry
+
+
+def _typed(frame: pd.DataFrame) -> pd.DataFrame:
+    """Give each column its type: nullable integers, floats with NaN, texts with '' for no value."""
+    texts = {c: "str" for c in [*TEXTS, "parameter"] if c in frame}
+    integers = dict.fromkeys(INTEGERS, "Int64")
+    floats = {str(c): "float64" for c in frame if c not in texts and c not in integers}
+    filled = {c: frame[c].astype(object).where(frame[c].notna(), "") for c in texts}
+    return frame.assign(**filled).astype({**texts, **integers, **floats})
+
+
+def long_table(metrics: list[dict[str, Any]], *, table: str, rows: list[str], benchmarks: list[str]) -> pd.DataFrame:
+    """Aggregate the metrics of many runs into the long form: one line a benchmark, row, set and metric.
+
+    Percent, full precision; std with ddof = 1, empty at n = 1; published values, difference and verdict
+    beside the unlabelled set's v2 only. A row without runs is one line with n = 0. `table` is ours
+    (`main_ssb`) or the paper's (`ssb`). UserError where the runs of a row differ in K, epoch or set size, or
+    those of a benchmark in the split.
+    """
+    scores = _scores(metrics, rows, benchmarks)
+    entries = []
+    for benchmark in benchmarks:
+        _must_agree(scores[scores["benchmark"] == benchmark], benchmark, ["split_sha256"])
+    for benchmark, row in product(benchmarks, rows):
+        runs = scores[(scores["benchmark"] == benchmark) & (scores["row"] == row)]
+        groups = {tuple(map(str, key)): group for key, group in runs.groupby(["set", "metric"], sort=False)}
+        order = [*product(SETS, METRICS), *groups]
+        for key in sorted({COMPARED, *groups}, key=order.index):
+            group = groups.get(key, runs.iloc[:0])
+            _must_agree(group, f"{benchmark}/{row}", ["K", "K_source", "epoch", "images"])
+            if group["seed"].duplicated().any():
+                raise UserError(f"{benchmark}/{row}: a seed occurs twice among the seeds {list(group['seed'])}")
+            published = published_value(table, benchmark, row) if key == COMPARED else None
+            entry = {"benchmark": benchmark, "method": row, "set": key[0], "metric": key[1]}
+            entries.append(entry | _entry(group, published, benchmark))
+    return _typed(pd.DataFrame(entries, columns=COLUMNS))
+
+
+def sensitivity_table(metrics: list[dict[str, Any]], *, rows: list[str], benchmarks: list[str]) -> pd.DataFrame:
+    """Return the long form with the columns `parameter` and `value`, sorted by both.
+
+    Rows are a base (`full-paper`) and its runs with one override; the base is repeated under each parameter,
+    with the value that its own run resolved (the paper's where there is none). UserError at two overrides."""
+    long = long_table(metrics, table="sensitivity", rows=rows, benchmarks=benchmarks)
+    overrides = {row: split_row(row)[1] for row in rows}
+    if crowded := [row for row, pairs in overrides.items() if len(pairs) > 1]:
+        raise UserError(f"a sensitivity table varies one parameter a row, but '{crowded[0]}' changes several")
+    found = {key for pairs in overrides.values() for key in pairs}
+    parameters = [key for key in PAPER_VALUES if key in found] + sorted(found - set(PAPER_VALUES))
+    own = {(run["benchmark"], run["row"]): run.get("parameters", {}) for run in metrics}
+
+    def value(benchmark: str, row: str, parameter: str) -> float | None:
+        base = own.get((benchmark, row), {}).get(parameter, PAPER_VALUES.get(parameter))
+        return overrides[row].get(parameter) if overrides[row] else base
+
+    parts = []
+    for parameter in parameters:
+        values = [value(b, m, parameter) for b, m in zip(long["benchmark"], long["method"], strict=True)]
+        part = long.assign(parameter=parameter, value=pd.array(values, dtype="Float64"))
+        parts.append(part[part["value"].notna()].sort_values("value", kind="stable"))
+    table = pd.concat(parts) if parts else long.assign(parameter="", value=None).iloc[:0]
+    table["benchmark"] = pd.Categorical(table["benchmark"], benchmarks)
+    table["parameter"] = pd.Categorical(table["parameter"], parameters)
+    table = table.sort_values(["benchmark", "parameter"], kind="stable", ignore_index=True)
+    at = COLUMNS.index("method") + 1
+    columns = [*COLUMNS[:at], "parameter", "value", *COLUMNS[at:]]
+    return _typed(table.astype({"benchmark": "str", "parameter": "str"})[columns])
+
+
+def read_long(path: Path) -> pd.DataFrame:
+    """Read a long table back from its CSV with the same types and values as it was written."""
+    texts = dict.fromkeys([*TEXTS, "parameter"], "str")
+    return _typed(pd.read_csv(path, dtype=texts, keep_default_na=False, na_values=[""]))

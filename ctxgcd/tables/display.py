@@ -1,0 +1,49 @@
+"""What a reader sees instead of a key: names of benchmarks, methods, parameters and symbols."""
+
+from __future__ import annotations
+
+import re
+
+from ctxgcd.errors import UserError
+
+BENCHMARKS = {
+    "cub": "CUB",
+    "scars": "Stanford Cars",
+    "aircraft": "FGVC-Aircraft",
+    "cifar10": "CIFAR-10",
+    "cifar100": "CIFAR-100",
+    "imagenet_100": "ImageNet-100",
+    "herbarium_19": "Herbarium 19",
+    "imagenet_1k": "ImageNet-1K",
+    "fashion": "Fashion-MNIST subset",
+    "cub50": "CUB-50",
+}
+METHODS = {"kmeans": "k-means", "simgcd": "SimGCD"}
+ABLATIONS = {"-without-n": "without L_n", "-without-c": "without L_c", "-zero": "both weights 0"}
+
+# Written L_n in plain text; each output format turns these into its own subscript.
+SYMBOL = re.compile(r"\b(L|lambda)_([nc])\b")
+
+
+def split_row(row: str) -> tuple[str, dict[str, float]]:
+    """Split `full-paper+lambda_n=0.3` into its base row and its overrides; UserError when not key=number."""
+    base, *pairs = row.split("+")
+    try:
+        return base, {key: float(value) for key, value in (pair.split("=") for pair in pairs)}
+    except ValueError:
+        raise UserError(f"row '{row}' has an override that is not key=number, such as '+lambda_n=0.3'") from None
+
+
+def method_name(row: str) -> str:
+    """Name a row for readers: `full-paper-without-n` is `Full method (paper), without L_n`."""
+    base, *overrides = row.split("+")
+    ablation = next((suffix for suffix in ABLATIONS if base.endswith(suffix)), "")
+    base = base.removesuffix(ablation)
+    name = f"Full method ({base.removeprefix('full-')})" if base.startswith("full-") else METHODS.get(base, base)
+    parts = [ABLATIONS[ablation]] if ablation else []
+    return ", ".join([name, *parts, *(pair.replace("=", " = ") for pair in overrides)])
+
+
+def benchmark_name(key: str) -> str:
+    """Name a benchmark for readers; a user's own benchmark keeps its key."""
+    return BENCHMARKS.get(key, key)

@@ -1,0 +1,31 @@
+"""One table from the scores of its runs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from ctxgcd.tables.aggregate import long_table, sensitivity_table
+from ctxgcd.tables.display import benchmark_name
+from ctxgcd.tables.render import write_table
+
+TITLES = {
+    "main": "Clustering accuracy (v2, percent) on the unlabelled images of {}",
+    "ablation": "Ablation of the context losses on {}",
+    "sensitivity": "Sensitivity of the full method on {}",
+}
+
+
+def make_table(metrics: list[dict[str, Any]], request: dict[str, Any], stem: Path) -> None:
+    """Aggregate and write a table as CSV, Markdown, LaTeX and HTML.
+
+    request: `table` (file stem), `kind`, `rows` in order, `benchmarks` in order, `note`.
+    """
+    kind, rows, benchmarks = request["kind"], request["rows"], request["benchmarks"]
+    if kind == "sensitivity":
+        long = sensitivity_table(metrics, rows=rows, benchmarks=benchmarks)
+    else:
+        long = long_table(metrics, table=request["table"], rows=rows, benchmarks=benchmarks)
+    title = TITLES[kind].format(", ".join(map(benchmark_name, benchmarks)))
+    write_table(long, stem, title=title, note=request["note"], kind=kind)
+    print(Path(f"{stem}.md").read_text(encoding="utf-8"))

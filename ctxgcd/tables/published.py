@@ -1,0 +1,73 @@
+"""Numbers as printed: the paper's tables 1-5 (arXiv 2407.19752) and SimGCD's spread over 3 runs (ICCV 2023).
+
+Only `full-paper` and its ablations are compared with the paper's `full` rows. `full-released`, `full-mended`
+and `full-paper-zero` have no published value: the paper describes none of them. Its numbers may come from the
+released code, but with which settings isn't known, and one claim beside several of our rows would read as
+several claims.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from pathlib import Path
+from typing import Any, cast
+
+import pandas as pd
+
+from ctxgcd.tables.display import split_row
+
+HERE = Path(__file__).parent
+QUANTITIES = ("all", "old", "new")
+
+# Methods of the paper's tables that this project doesn't run.
+COMPARED_ONLY = ("rs_plus", "uno_plus", "orca", "gcd", "xcon", "promptcal", "dccl")
+
+# The values of the paper's main run: one run, printed three times in its sensitivity table.
+PAPER_VALUES = {"lambda_n": 0.1, "lambda_c": 0.3, "k": 10.0}
+KEYS = {
+    "kmeans": "kmeans",
+    "simgcd": "simgcd",
+    "full-paper": "full",
+    "full-paper-without-n": "full_wo_n",
+    "full-paper-without-c": "full_wo_c",
+}
+
+
+@cache
+def _indexed(name: str, *key: str) -> dict[Any, dict[str, float]]:
+    rows = pd.read_csv(HERE / name).set_index(list(key)).astype(float)
+    return cast("dict[Any, dict[str, float]]", rows.to_dict("index"))
+
+
+def load() -> pd.DataFrame:
+    """Return all published rows: table, benchmark, method (the paper's key), all, old, new in percent."""
+    return pd.read_csv(HERE / "published.csv")
+
+
+def paper_table(table: str) -> str:
+    """Map our table names to the paper's: main_ssb -> ssb, ablation_cub -> losses."""
+    kind, _, rest = table.partition("_")
+    return {"main": rest, "ablation": "losses"}.get(kind, kind)
+
+
+def paper_keys(table: str, row: str) -> tuple[str, ...]:
+    """Return the paper's keys of one of our rows: none for a row that the paper doesn't print, three for
+    `full-paper` in the sensitivity table."""
+    base, overrides = split_row(row)
+    if paper_table(table) == "sensitivity" and base == "full-paper":
+        return tuple(f"full[{key}={value:g}]" for key, value in (overrides or PAPER_VALUES).items())
+    return (KEYS[base],) if base in KEYS and not overrides else ()
+
+
+def published_value(table: str, benchmark: str, row: str) -> dict[str, float] | None:
+    """Return the paper's all, old and new (percent) for one of our rows, or None where it prints none."""
+    rows = _indexed("published.csv", "table", "benchmark", "method")
+    keys = ((paper_table(table), benchmark, key) for key in paper_keys(table, row))
+    return next((rows[key] for key in keys if key in rows), None)
+
+
+def published_spread(benchmark: str) -> dict[str, float] | None:
+    """Return SimGCD's published std of all, old and new (percent points) and its number of runs `n`, or None.
+
+    It also stands in for the other rows of that benchmark: none of them was published with a spread."""
+    return _indexed("spread.csv", "benchmark").get(benchmark)

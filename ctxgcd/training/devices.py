@@ -1,0 +1,42 @@
+"""Which device a job computes on: each GPU belongs to one job at a time, whoever started it."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import torch
+from filelock import FileLock, Timeout
+
+
+@contextmanager
+def borrowed_device(wait: float = 2.0) -> Iterator[torch.device]:
+    """Give a free CUDA device, waiting for one if all are taken, or the CPU where there is none.
+
+    Devices are those of CUDA_VISIBLE_DEVICES, which a queue such as SLURM sets. One lock file a device lies in a
+    folder of the host; the kernel lets go of it when the process ends, however it ends.
+    """
+    if not torch.cuda.is_available():
+        yield torch.device("cpu")
+        return
+    names = [name for name in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if name]
+    names = names or [str(number) for number in range(torch.cuda.device_count())]
+    folder = Path(tempfile.gettempdir()) / "ctxgcd-devices"
+    folder.mkdir(exist_ok=True)
+    while True:
+        for number, name in enumerate(names):
+            lock = FileLock(folder / f"{name}.lock")
+            try:
+                lock.acquire(timeout=0)
+            except Timeout:
+                continue
+            try:
+                yield torch.device("cuda", number)
+            finally:
+                lock.release()
+            return
+        time.sleep(wait)

@@ -1,0 +1,154 @@
+"""The training loop: one epoch after another, resumable after any of them."""
+
+from __future__ import annotations
+
+import math
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn.functional import normalize
+
+from ctxgcd.clustering.neighbours import nearest
+from ctxgcd.context.batches import query_batch
+from ctxgcd.errors import UserError
+from ctxgcd.images.sampler import draw_batches
+from ctxgcd.images.streams import generator
+from ctxgcd.methods.simgcd import Batch, SimGCD
+from ctxgcd.models.network import Network
+from ctxgcd.names import LOSS_TERMS
+from ctxgcd.training import checkpoint
+from ctxgcd.training.optimiser import parameter_groups
+from ctxgcd.training.schedules import cosine_lr, teacher_temperature
+from ctxgcd.training.views import BATCH, Views
+
+HISTORY = ("epoch", "lr", "teacher_temperature", "loss", *LOSS_TERMS)
+
+
+@dataclass
+class Trainer:
+    """One run's state.
+
+    Attributes:
+        labels: int64 [N], the class of each image of D^l, -1 for D^u: no label of D^u ever enters.
+        state_file: the rolling checkpoint; an epoch that it holds is not trained again.
+        title: what progress lines start with.
+    """
+
+    parameters: dict[str, Any]
+    method: SimGCD
+    network: Network
+    views: Views
+    labels: Tensor
+    state_file: Path
+    title: str
+    history: list[dict[str, float]] = field(default_factory=list)
+    seconds: float = 0.0
+
+    def __post_init__(self) -> None:
+        p = self.parameters
+        tail, heads = [], []
+        for name, parameter in self.network.named_parameters():
+            (tail if name.startswith("tail.") else heads).append((name, parameter))
+        groups = [
+            {**group, "factor": factor}
+            for part, factor in ((tail, p["tail_lr_factor"]), (heads, 1.0))
+            for group in parameter_groups(part, p["weight_decay"])
+        ]
+        self.optimiser = torch.optim.SGD(groups, lr=p["lr"], momentum=p["momentum"])
+
+    def train(self) -> None:
+        """Train the epochs that are still missing."""
+        self._resume()
+        first, begun, said = len(self.history), time.monotonic(), 0.0
+        epochs, before = self.parameters["epochs"], self.seconds
+        for epoch in range(first, epochs):
+            row = self._epoch(epoch)
+            if not math.isfinite(row["loss"]):
+                raise UserError(
+                    f"{self.title}: the loss is {row['loss']} in epoch {epoch}, so training diverged; the state after epoch "
+                    f"{epoch - 1} is kept; lower lr or the weights of the context losses"
+                )
+            self.history.append(row)
+            now = time.monotonic()
+            self.seconds = before + now - begun
+            self._save()
+            if now - said > 2 or epoch == epochs - 1:
+                said = now
+                left = (now - begun) / (epoch + 1 - first) * (epochs - epoch - 1)
+                print(f"{self.title}  epoch {epoch + 1}/{epochs}  loss {row['loss']:.3f}  {_clock(left)} left", flush=True)
+
+    @torch.no_grad()
+    def features(self, ids: Tensor) -> Tensor:
+        """Backbone features of the test view, float [n, dim]."""
+        return torch.cat([self.network.tail(self.views.test(part)) for part in ids.split(BATCH)])
+
+    def classify(self, ids: Tensor) -> Tensor:
+        """Class ids of the test view, int64 [n]."""
+        return torch.cat([self.network.classify(self.views.test(part)) for part in ids.split(BATCH)])
+
+    def _epoch(self, epoch: int) -> dict[str, float]:
+        p, seed, device = self.parameters, self.parameters["seed"], self.labels.device
+        lr = cosine_lr(epoch, p["epochs"], p["lr"], p["lr_floor"])
+        for group in self.optimiser.param_groups:
+            group["lr"] = lr * group["factor"]
+        teacher = teacher_temperature(
+            epoch,
+            p["teacher_warmup_epochs"],
+            p["teacher_temperature_start"],
+            p["teacher_temperature_end"],
+            p["teacher_schedule"],
+        )
+        # Separate streams: SimGCD and every variant of one seed see the same sampled images and views.
+        sampler, views, queries, query_views = (
+            generator(seed, stream, epoch) for stream in ("sampler", "views", "queries", "query_views")
+        )
+        lists = self._neighbour_lists() if self.method.needs_neighbours(epoch) else None
+        sums: dict[str, Tensor] = {}
+        batches = draw_batches(self.labels.cpu() >= 0, p["batch_size"], sampler).to(device)
+        for ids in batches:
+            batch = Batch(self.views.pair(ids, views), self.labels[ids])
+            if lists is not None:
+                around = query_batch(lists[:, : p["k"] - 1], p["neighbour_images"] // p["k"], queries)
+                batch = Batch(batch.sampled, batch.labels, self.views.pair(around, query_views), torch.cat([ids, around]), lists)
+            terms = self.method.losses(self.network, batch, teacher)
+            self.optimiser.zero_grad(set_to_none=True)
+            terms["loss"].backward()
+            self.optimiser.step()
+            for name, value in terms.items():  # summed on the device: no synchronisation in a step
+                sums[name] = sums.get(name, 0.0) + value.detach()
+        means = {name: float(total) / len(batches) for name, total in sums.items()}
+        return {"epoch": epoch, "lr": lr, "teacher_temperature": teacher, **means}
+
+    def _neighbour_lists(self) -> Tensor:
+        """Each image's nearest others over all training images, by the test view's features as they are now."""
+        features = normalize(self.features(torch.arange(len(self.labels), device=self.labels.device)), dim=1)
+        k = self.parameters["k"]
+        return nearest(features, k if self.parameters["reciprocal"] == "dataset" else k - 1)
+
+    def _save(self) -> None:
+        content = {
+            "parameters": self.parameters,
+            "network": self.network.state_dict(),
+            "optimiser": self.optimiser.state_dict(),
+            "history": self.history,
+            "seconds": self.seconds,
+        }
+        checkpoint.save(self.state_file, "ctxgcd-state", content)
+
+    def _resume(self) -> None:
+        if not self.state_file.exists():
+            return
+        state = checkpoint.load(self.state_file, "ctxgcd-state")
+        self.network.load_state_dict(state["network"])
+        self.optimiser.load_state_dict(state["optimiser"])
+        self.history, self.seconds = state["history"], state["seconds"]
+        print(f"{self.title}  goes on after epoch {len(self.history)}", flush=True)
+
+
+def _clock(seconds: float) -> str:
+    hours, rest = divmod(round(seconds), 3600)
+    return f"{hours}:{rest // 60:02d}:{rest % 60:02d}"

@@ -1,0 +1,51 @@
+"""What a result must carry to be trusted later: versions, device, commit, memory."""
+
+from __future__ import annotations
+
+import platform
+import resource
+import subprocess
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import torch
+
+
+def environment(device: torch.device) -> dict[str, str]:
+    """Versions of what computes a result, and the device's name."""
+    packages = ("torch", "timm", "numpy", "scipy", "scikit-learn")
+    name = torch.cuda.get_device_name(device) if device.type == "cuda" else f"cpu: {_processor()}"
+    cuda = {"cuda": str(torch.version.cuda)} if device.type == "cuda" else {}
+    return {"python": platform.python_version(), **{p: version(p) for p in packages}, **cuda, "device": name}
+
+
+def commit() -> str:
+    """The commit of this package's checkout, `-dirty` when its code differs, or `unknown` outside git."""
+    try:
+        shown = subprocess.run(
+            ["git", "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"],
+            cwd=Path(__file__).parent,
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+    except (OSError, subprocess.CalledProcessError):
+        return "unknown"
+    return shown.stdout.strip()
+
+
+def peak_memory_mb(device: torch.device) -> dict[str, Any]:
+    """Peak resident memory of this process, and on CUDA of the device, in MiB."""
+    peak = {"peak_memory_mb": round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024)}
+    if device.type == "cuda":
+        peak["peak_device_memory_mb"] = round(torch.cuda.max_memory_allocated(device) / 2**20)
+    return peak
+
+
+def _processor() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+        return next(line.split(":", 1)[1].strip() for line in lines if line.startswith("model name"))
+    except (OSError, StopIteration):
+        return platform.machine()

@@ -1,0 +1,150 @@
+"""One run, from split and kept files to predictions: the one place that joins images, models, methods and loop."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+import yaml
+from filelock import FileLock, Timeout
+
+from ctxgcd.errors import UserError
+from ctxgcd.features import load_kept
+from ctxgcd.files import replacing, write_rows, write_text
+from ctxgcd.images.store import open_store
+from ctxgcd.images.views import Cropper, normalisation_table
+from ctxgcd.methods.kmeans import discover
+from ctxgcd.methods.registry import TRAINED
+from ctxgcd.models import weights
+from ctxgcd.models.backbone import Backbone, cut
+from ctxgcd.models.network import Network
+from ctxgcd.training import checkpoint, record
+from ctxgcd.training.loop import HISTORY, Trainer
+from ctxgcd.training.views import BankViews, FreshViews
+
+SAMPLE = 2000  # images of D^u whose features are kept for the embedding figure
+
+
+def run(
+    parameters: dict[str, Any],
+    *,
+    split: pd.DataFrame,
+    files: Mapping[str, Path],
+    out: Path,
+    state: Path,
+    device: torch.device,
+    about: Mapping[str, str],
+) -> None:
+    """Train one run and write run.json, history.csv, params.yaml, final.pt, assignments.csv and embeddings.npz.
+
+    Args:
+        parameters: what runs.resolve gave.
+        split: the benchmark's split; of its classes only those of D^l are read.
+        files: kept inputs by name: store, weights, test_view, view_bank; which ones depends on method and view bank.
+        out: the run's folder.
+        state: folder of the rolling checkpoint, own to this run's identity.
+        about: identity and hashes, to be recorded with the result.
+    """
+    state.mkdir(parents=True, exist_ok=True)
+    try:
+        with FileLock(state / "lock", timeout=0):
+            _run(parameters, split, files, out, state, device, about)
+    except Timeout:
+        raise UserError(f"{out} is being trained by another process; wait for it to end") from None
+
+
+def load_backbone(parameters: Mapping[str, Any], tail_blocks: int, prepared: Path, device: torch.device) -> Backbone:
+    """The run's backbone with its prepared weights, cut and moved to the device."""
+    return cut(weights.load(parameters["model"], parameters["crop"], prepared), tail_blocks).to(device)
+
+
+def open_cropper(parameters: Mapping[str, Any], store: Path, device: torch.device) -> Cropper:
+    """The run's store with its crop and normalisation, on the device."""
+    table = normalisation_table(parameters["mean"], parameters["std"]).to(device)
+    return Cropper(open_store(store).to(device), parameters["crop"], table)
+
+
+def _run(
+    parameters: dict[str, Any],
+    split: pd.DataFrame,
+    files: Mapping[str, Path],
+    out: Path,
+    state: Path,
+    device: torch.device,
+    about: Mapping[str, str],
+) -> None:
+    torch.set_num_threads(parameters["threads"])
+    torch.use_deterministic_algorithms(True, warn_only=True)
+    begun = time.monotonic()
+    by_id = split.sort_values("id")
+    unlabelled, test = (split.loc[split.role == role, "id"].to_numpy() for role in ("unlabelled", "test"))
+    sample = np.sort(np.random.RandomState(0).permutation(unlabelled)[:SAMPLE])
+    if parameters["method"] == "kmeans":
+        frozen = load_kept(files["test_view"], (len(split),)).numpy()
+        clusters, of_test, centres = discover(
+            frozen[unlabelled], frozen[test], parameters["K"], restarts=parameters["kmeans_restarts"], seed=parameters["seed"]
+        )
+        history, final, features = [], {"centres": torch.from_numpy(centres)}, frozen[sample]
+        told: dict[str, Any] = {"epoch": 0, "active_from": {}, "trainable": {}}
+    else:
+        trainer = _trainer(parameters, by_id, files, state, device)
+        trainer.train()
+        ids = [torch.tensor(part, device=device) for part in (unlabelled, test, sample)]
+        clusters, of_test = (trainer.classify(part).cpu().numpy() if len(part) else part.cpu().numpy() for part in ids[:2])
+        features = trainer.features(ids[2]).cpu().numpy()
+        history, final = trainer.history, {"network": trainer.network.state_dict()}
+        told = {
+            "epoch": parameters["epochs"] - 1,
+            "active_from": trainer.method.active_from(),
+            "trainable": {n: list(q.shape) for n, q in trainer.network.named_parameters() if q.requires_grad},
+            "training_seconds": round(trainer.seconds, 2),
+            "steps_per_second": round(_steps(parameters, by_id) / max(trainer.seconds, 1e-9), 2),
+        }
+    write_rows(out / "history.csv", HISTORY, history)
+    pairs = zip(np.concatenate([unlabelled, test]), np.concatenate([clusters, of_test]), strict=True)
+    write_rows(out / "assignments.csv", ("id", "predicted"), ({"id": i, "predicted": c} for i, c in pairs))
+    write_text(out / "params.yaml", yaml.safe_dump(parameters, sort_keys=False))
+    with replacing(out / "embeddings.npz") as temporary:
+        np.savez_compressed(temporary, ids=sample, features=features.astype(np.float16))
+    checkpoint.save(out / "final.pt", "ctxgcd-model", {"parameters": parameters, **final})
+    told |= {
+        **about,
+        "seconds": round(time.monotonic() - begun, 2),
+        **record.peak_memory_mb(device),
+        "environment": record.environment(device),
+        "commit": record.commit(),
+        "parameters": parameters,
+    }
+    write_text(out / "run.json", json.dumps(told, indent=1) + "\n")
+    (state / "last.pt").unlink(missing_ok=True)
+
+
+def _trainer(
+    parameters: dict[str, Any], by_id: pd.DataFrame, files: Mapping[str, Path], state: Path, device: torch.device
+) -> Trainer:
+    training = by_id[by_id.part == "train"]
+    labels = torch.tensor(training.class_id.where(training.role == "labelled", -1).to_numpy(), device=device)
+    backbone = load_backbone(parameters, parameters["tail_blocks"], files["weights"], device)
+    if bank_size := parameters["view_bank"]:
+        bank = load_kept(files["view_bank"], (bank_size * len(labels),)).to(device)
+        test_view = load_kept(files["test_view"], (len(by_id),)).to(device)
+        views: BankViews | FreshViews = BankViews(bank.view(bank_size, len(labels), *bank.shape[1:]), test_view)
+    else:
+        views = FreshViews(open_cropper(parameters, files["store"], device), backbone)
+    network = Network(
+        backbone.tail, backbone.dim, parameters["K"], parameters["projector_width"], parameters["projection_dim"], parameters["seed"]
+    ).to(device)
+    method = TRAINED[parameters["method"]](parameters)
+    title = f"{parameters['benchmark']} {parameters['row']} seed {parameters['seed']}"
+    return Trainer(parameters, method, network.eval(), views, labels, state / "last.pt", title)
+
+
+def _steps(parameters: Mapping[str, Any], by_id: pd.DataFrame) -> int:
+    return parameters["epochs"] * (int((by_id.part == "train").sum()) // parameters["batch_size"])
+

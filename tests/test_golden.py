@@ -1,0 +1,168 @@
+"""Values computed elsewhere from the released code and the paper's equations, and 20 steps of training."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import normalize
+
+from ctxgcd.context.pairs import mutual_same_label, released_pairs
+from ctxgcd.evaluation.accuracy import v2, v2b
+from ctxgcd.losses import cluster, cross_entropy, distill, entropy_gap, info_nce, neighbourhood, sup_con
+from ctxgcd.models.heads import CosineClassifier, Projector
+from ctxgcd.training.optimiser import parameter_groups
+from ctxgcd.training.schedules import cosine_lr, teacher_temperature
+
+DEFAULT = Path(__file__).resolve().parents[1] / ".." / "shared" / "golden"
+GOLDEN = Path(os.environ.get("CTXGCD_GOLDEN", DEFAULT))
+
+pytestmark = pytest.mark.skipif(
+    not GOLDEN.is_dir(), reason=f"no golden values in {GOLDEN}: set CTXGCD_GOLDEN to their folder"
+)
+
+
+def load(name: str) -> list[dict[str, Any]]:
+    """Return the cases of one golden file; none when it is absent (the tests are then skipped)."""
+    path = GOLDEN / name
+    content = json.loads(path.read_text()) if path.is_file() else []
+    return content["losses"] if isinstance(content, dict) else content
+
+
+def by_seed(case: dict[str, Any]) -> str:
+    return f"seed{case['seed']}"
+
+
+def at_least_two(labelled: np.ndarray) -> Tensor:
+    if labelled.sum() < 2:
+        labelled[:2] = True
+    return torch.from_numpy(labelled)
+
+
+def cosines(features: Tensor, prototypes: Tensor) -> Tensor:
+    return normalize(features, dim=1) @ normalize(prototypes, dim=1).T
+
+
+@pytest.mark.parametrize("case", load("losses.json"), ids=by_seed)
+def test_losses(case: dict[str, Any]) -> None:
+    batch, classes, dim, k = case["batch"], case["classes"], case["dim"], case["topk"]
+    draw = np.random.RandomState(case["seed"])
+    raw = torch.from_numpy(draw.randn(2 * batch, dim))
+    logits = cosines(torch.from_numpy(draw.randn(2 * batch, 32)), torch.from_numpy(draw.randn(classes, 32)))
+    labels = torch.from_numpy(draw.randint(0, max(2, classes // 2), size=batch))
+    labelled = at_least_two(draw.rand(batch) < 0.5)
+    z, pseudo = normalize(raw, dim=1), logits.argmax(dim=1)
+    teacher = teacher_temperature(case["epoch"], case["warmup_teacher_temp_epochs"], 0.07, 0.04, "linear")
+    small = (raw * 0.02).float()
+    exact = {
+        "info_nce_t1.0": info_nce(raw, 1.0),
+        "info_nce_t0.07": info_nce(raw, 0.07),
+        "sup_con_t0.07": sup_con(raw, labels, labelled, 0.07),
+        "distill": distill(logits, teacher, 0.1),
+        "log_k_minus_entropy": entropy_gap(logits, 0.1),
+        "cls_ce": cross_entropy(logits, labels, labelled, 0.1),
+        "neighbourhood_paper_delta1.0": neighbourhood.paper(z, mutual_same_label(z, pseudo, k), 1.0),
+        "cluster_paper_tau0.5": cluster.paper(
+            z[:batch], z[batch:], pseudo[:batch], pseudo[batch:], classes, 0.5
+        ),
+    }
+    single = {
+        "neighbourhood_released": neighbourhood.released(small, released_pairs(small, pseudo, k), 1.0),
+        "cluster_released_t0.5": cluster.released(
+            raw[:batch].float(), raw[batch:].float(), pseudo[:batch], classes, 0.5
+        ),
+    }
+    assert {name: value.item() for name, value in exact.items()} == pytest.approx(
+        {name: case[name] for name in exact}, rel=0, abs=1e-12
+    )
+    assert {name: value.item() for name, value in single.items()} == pytest.approx(
+        {name: case[name] for name in single}, rel=1e-5, abs=0
+    )
+    both = set(pseudo[:batch].tolist()) & set(pseudo[batch:].tolist())
+    assert len(both) == case["cluster_paper_classes"]
+
+
+@pytest.mark.parametrize("case", load("accuracy.json"), ids=by_seed)
+def test_accuracy(case: dict[str, Any]) -> None:
+    true = np.array(case["y_true"])
+    for name, metric in (("v2", v2), ("v2b", v2b)):
+        score = metric(case["y_pred"], true, true < case["old"])
+        assert [score.all, score.old, score.new] == pytest.approx(
+            [100 * value for value in case[name]], abs=1e-10
+        )
+
+
+class Network(nn.Module):
+    """The tail and the two heads of the trace, on the trace's start."""
+
+    def __init__(self, draw: np.random.RandomState) -> None:
+        super().__init__()
+        unused = torch.Generator()
+        self.tail = nn.Linear(20, 24)
+        self.projector = Projector(24, 32, 16, generator=unused)
+        self.classifier = CosineClassifier(24, 6, generator=unused)
+        self.double()
+        layers = [self.tail, *(layer for layer in self.projector if isinstance(layer, nn.Linear))]
+        with torch.no_grad():
+            for layer, scale in zip(layers, (0.2, 0.1, 0.1, 0.1), strict=True):
+                layer.weight.copy_(torch.from_numpy(draw.randn(*layer.weight.shape) * scale))
+                layer.bias.zero_()
+            direction = draw.uniform(-1, 1, (6, 24)) / math.sqrt(24)
+            self.classifier.direction.copy_(torch.from_numpy(direction))
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        features = self.tail(x)
+        return self.projector(features), self.classifier(features)
+
+
+@pytest.mark.parametrize("case", load("trace.json"), ids=by_seed)
+def test_training_trace(case: dict[str, Any]) -> None:
+    draw = np.random.RandomState(case["seed"])
+    network, batch = Network(draw), case["batch"]
+    optimiser = torch.optim.SGD(parameter_groups(network.named_parameters(), 5e-5), lr=0.1, momentum=0.9)
+    rates, losses = [], []
+    for epoch in range(case["epochs"]):
+        rates.append(cosine_lr(epoch, case["epochs"], 0.1, 1e-3))
+        teacher = teacher_temperature(epoch, case["warmup_teacher_temp_epochs"], 0.07, 0.04)
+        for group in optimiser.param_groups:
+            group["lr"] = rates[-1]
+        for _ in range(case["steps_per_epoch"]):
+            x = torch.from_numpy(draw.randn(2 * batch, 20))
+            labels = torch.from_numpy(draw.randint(0, 3, batch))
+            labelled = at_least_two(draw.rand(batch) < 0.5)
+            raw, logits = network(x)
+            representation = 0.65 * info_nce(raw, 1.0) + 0.35 * sup_con(raw, labels, labelled, 0.07)
+            unsupervised = distill(logits, teacher, 0.1) + case["eps"] * entropy_gap(logits, 0.1)
+            loss = representation + 0.65 * unsupervised + 0.35 * cross_entropy(logits, labels, labelled, 0.1)
+            if epoch > case["cluster_released_after_epoch"]:
+                pseudo = logits[:batch].argmax(dim=1)
+                loss = loss + 0.1 * cluster.released(raw[:batch], raw[batch:], pseudo, 6, 0.5)
+            losses.append(loss.item())
+            optimiser.zero_grad()
+            loss.backward()
+            optimiser.step()
+    mixed = case["cluster_released_after_epoch"] < case["epochs"]
+    tolerance = 1e-5 if mixed else 1e-9
+    assert rates == pytest.approx(case["lr_per_epoch"], rel=1e-9)
+    assert losses == pytest.approx(case["loss_per_step"], rel=tolerance, abs=0)
+    parameters = {
+        "tail.weight": network.tail.weight,
+        "tail.bias": network.tail.bias,
+        "classifier.v": network.classifier.direction,
+    }
+    # The trace counts the projector's linear layers only: 0, 1, 2.
+    for index, layer in enumerate(layer for layer in network.projector if isinstance(layer, nn.Linear)):
+        parameters |= {f"projector.{index}.weight": layer.weight, f"projector.{index}.bias": layer.bias}
+    for name, expected in case["final"].items():
+        value = parameters[name].detach()
+        found = [value.sum().item(), value.norm().item(), *value.flatten()[:3].tolist()]
+        assert found == pytest.approx(
+            [expected["sum"], expected["norm"], *expected["first"]], rel=tolerance, abs=0
+        ), name

@@ -1,0 +1,92 @@
+"""k-means and the tiled nearest neighbours."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+from torch.nn.functional import normalize
+
+from ctxgcd.clustering.kmeans import kmeans
+from ctxgcd.clustering.neighbours import _keys, nearest
+from ctxgcd.errors import UserError
+
+torch.set_num_threads(1)
+
+
+def blobs(clusters: int, each: int) -> tuple[np.ndarray, np.ndarray]:
+    draw = np.random.RandomState(0)
+    true = np.repeat(np.arange(clusters), each)
+    return (draw.randn(clusters, 8) * 10)[true] + draw.randn(len(true), 8) * 0.1, true
+
+
+def test_kmeans_finds_blobs_and_repeats() -> None:
+    features, true = blobs(5, 20)
+    labels, centres = kmeans(features, 5, restarts=10, seed=0)
+    assert labels.dtype == np.int64
+    assert labels.shape == true.shape
+    assert all(len(set(labels[true == c])) == 1 for c in range(5))
+    assert len(set(labels)) == 5
+    assert np.array_equal(labels, kmeans(features, 5, restarts=10, seed=0)[0])
+    assert not kmeans(features, 1, restarts=1, seed=0)[0].any()
+    assert sorted(kmeans(features[:4], 4, restarts=1, seed=1)[0]) == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize("clusters", [0, 101])
+def test_kmeans_refuses(clusters: int) -> None:
+    with pytest.raises(UserError, match="clusters"):
+        kmeans(blobs(5, 20)[0], clusters, restarts=1, seed=0)
+
+
+def slow_nearest(features: Tensor, k: int) -> list[list[int]]:
+    """Rank by falling similarity, then by index, with Python's stable sort."""
+    similarity = (features @ features.T).tolist()
+    n = len(similarity)
+    return [sorted((j for j in range(n) if j != i), key=lambda j: -similarity[i][j])[:k] for i in range(n)]
+
+
+@pytest.mark.parametrize("chunk", [8, 64, 4096])
+@pytest.mark.parametrize("k", [1, 9, 99])
+def test_nearest_against_loops(k: int, chunk: int) -> None:
+    features = normalize(torch.randn(100, 16, generator=torch.Generator().manual_seed(0)), dim=1)
+    found = nearest(features, k, chunk=chunk)
+    assert found.dtype == torch.int64
+    assert found.shape == (100, k)
+    # Compared by value: products of tiles of different shapes may differ in the last bit.
+    similarity = features @ features.T
+    expected = torch.tensor(slow_nearest(features, k))
+    torch.testing.assert_close(similarity.gather(1, found), similarity.gather(1, expected), rtol=0, atol=1e-6)
+    assert not (found == torch.arange(100)[:, None]).any()
+    assert all(len(set(row)) == k for row in found.tolist())
+
+
+@pytest.mark.parametrize("chunk", [3, 5, 4096])
+@pytest.mark.parametrize("k", [1, 2, 5, 12, 31])
+def test_ties_go_to_the_lowest_index(k: int, chunk: int) -> None:
+    # One-hot rows and their opposites: similarities are exactly 1, 0, -0 and -1, nearly all tied.
+    draw = torch.Generator().manual_seed(1)
+    features = torch.eye(4)[torch.randint(0, 4, (32,), generator=draw)]
+    features[::3] *= -1
+    assert nearest(features, k, chunk=chunk).tolist() == slow_nearest(features, k)
+    equal = torch.eye(4)[:1].repeat(32, 1)
+    assert nearest(equal, k, chunk=chunk).tolist() == slow_nearest(equal, k)
+
+
+def test_nearest_takes_half_precision() -> None:
+    features = normalize(torch.randn(50, 16, generator=torch.Generator().manual_seed(0)), dim=1).half()
+    assert torch.equal(nearest(features, 5), nearest(features.float(), 5))
+
+
+@pytest.mark.parametrize("k", [0, 10])
+def test_nearest_refuses(k: int) -> None:
+    with pytest.raises(UserError, match="nearest"):
+        nearest(torch.eye(10), k)
+
+
+def test_keys_order_by_number_then_by_lowest_column() -> None:
+    falling = torch.tensor([torch.inf, 1.0, 1e-30, 0.0, -0.0, -1e-30, -1.0, -torch.inf])
+    keys = _keys(falling, torch.arange(8))
+    assert keys.tolist() == sorted(keys.tolist(), reverse=True)
+    tied = _keys(torch.tensor([-0.0, 0.0]), torch.tensor([0, 1]))
+    assert tied[0] == tied[1] + 1

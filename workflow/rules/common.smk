@@ -1,0 +1,124 @@
+"""Validation of params.yaml, and what the other rules share."""
+
+import json
+import os
+import shlex
+import sys
+
+from ctxgcd import runs
+from ctxgcd.config import parse as parse_params
+from ctxgcd.errors import UserError
+
+try:
+    PARAMS = parse_params(config)
+    for warning in runs.check_all(PARAMS):
+        print(f"warning: {warning}", file=sys.stderr)
+    REQUESTED = runs.requested_benchmarks(PARAMS, sys.argv[1:])
+except UserError as error:
+    sys.exit(f"error: {error}")
+
+FORMATS = ("csv", "md", "tex", "html")
+TRAINING_CODE = runs.code_hash()
+
+
+wildcard_constraints:
+    benchmark="|".join(PARAMS.benchmarks),
+    backbone="|".join(PARAMS.backbones),
+    row=r"[^/]+",
+    seed=r"\d+",
+
+
+def section(benchmark):
+    """The part of params.yaml that says which images a benchmark has and how they are split, as JSON."""
+    keys = {"reader", "folder", "class_list", "classes", "trial", "images"}
+    entry = PARAMS.benchmarks[benchmark].model_dump(include=keys)
+    return json.dumps({"benchmark": benchmark, **entry, **PARAMS.split.model_dump()})
+
+
+# The rules call `python`: the one that runs snakemake, whether its environment is activated or not.
+shell.prefix(
+    f"set -euo pipefail; export PATH={shlex.quote(os.path.dirname(sys.executable))}:\"$PATH\"; "
+)
+
+
+# A job that finds its data missing names what all the requested benchmarks lack, not its own alone.
+os.environ["CTXGCD_REQUESTED"] = json.dumps([section(benchmark) for benchmark in REQUESTED])
+
+
+def resolved(wildcards):
+    """The run's parameters: what its job receives, and what makes it run again when they change."""
+    return runs.resolve(PARAMS, wildcards.benchmark, wildcards.row, int(wildcards.seed))
+
+
+def features_of(wildcards):
+    """How the benchmark's images are resized and seen, and by which backbone, as JSON."""
+    protocol = PARAMS.protocols[PARAMS.benchmarks[wildcards.benchmark].protocol]
+    backbone = PARAMS.backbones[protocol.backbone]
+    keys = {"model", "mean", "std"}
+    return json.dumps(
+        {"crop": protocol.crop, "weights": runs.weights_fingerprint(backbone.weights)}
+        | backbone.model_dump(include=keys)
+    )
+
+
+def resize_of(wildcards):
+    return PARAMS.protocols[PARAMS.benchmarks[wildcards.benchmark].protocol].resize
+
+
+def weights_of(wildcards):
+    """The prepared weights of the benchmark's backbone; a ViT's position embedding depends on the crop."""
+    protocol = PARAMS.protocols[PARAMS.benchmarks[wildcards.benchmark].protocol]
+    return f"work/weights/{protocol.backbone}-{protocol.crop}.pt"
+
+
+def kept_files(wildcards):
+    """What a run reads beside its split, by name. Caches: made again they hold the same, so they are `ancient`."""
+    p = resolved(wildcards)
+    folder, tail = f"work/features/{wildcards.benchmark}", p.get("tail_blocks")
+    if p["method"] == "kmeans":
+        files = {"test_view": f"{folder}/test_view-tail0.npy"}
+    elif p["view_bank"]:
+        files = {
+            "weights": weights_of(wildcards),
+            "test_view": f"{folder}/test_view-tail{tail}.npy",
+            "view_bank": f"{folder}/view_bank-tail{tail}-views{p['view_bank']}-seed{p['view_bank_seed']}.npy",
+        }
+    else:
+        files = {"weights": weights_of(wildcards), "store": f"work/stores/{wildcards.benchmark}.npz"}
+    return {name: ancient(file) for name, file in files.items()}
+
+
+def table_files(table):
+    return [f"results/{table}.{suffix}" for suffix in FORMATS]
+
+
+def table_request(table):
+    """What a table holds, as JSON: its rows in order, its benchmarks, its title and note."""
+    benchmarks = runs.table_benchmarks(PARAMS, table)
+    kind = table.partition("_")[0]
+    rows = {row: None for b in benchmarks for row in runs.table_rows(PARAMS, kind, b)}
+    notes = {
+        PARAMS.backbones[PARAMS.protocols[PARAMS.benchmarks[b].protocol].backbone].note for b in benchmarks
+    }
+    return json.dumps(
+        {
+            "table": table,
+            "kind": kind,
+            "rows": list(rows),
+            "benchmarks": benchmarks,
+            "note": " ".join(sorted(notes - {""})),
+        }
+    )
+
+
+def benchmark_files(benchmark):
+    """Everything that one benchmark ends in: its runs' scores, its own tables, its figures."""
+    single = [table for table, of in PARAMS.tables.items() if of == [benchmark]]
+    kinds = [k for k in ("ablation", "sensitivity") if single or benchmark in getattr(PARAMS.all_tables, k)]
+    tables = single + [f"{kind}_{benchmark}" for kind in kinds]
+    figures = ["curves", "embedding"] + ["sensitivity"] * ("sensitivity" in kinds)
+    return (
+        [run.file("metrics.json") for run in runs.runs_of(PARAMS, "main", benchmark)]
+        + [file for table in tables for file in table_files(table)]
+        + [f"results/figures/{figure}_{benchmark}.png" for figure in figures]
+    )

@@ -1,0 +1,57 @@
+"""One rule trains every method; another scores its predictions."""
+
+
+rule train:
+    message:
+        "Training {wildcards.benchmark} {wildcards.row} seed {wildcards.seed}"
+    input:
+        unpack(kept_files),
+        split_hash="results/splits/{benchmark}.sha256",
+        split=ancient("results/splits/{benchmark}.csv"),
+    output:
+        "results/runs/{benchmark}/{row}/seed{seed}/run.json",
+        "results/runs/{benchmark}/{row}/seed{seed}/history.csv",
+        "results/runs/{benchmark}/{row}/seed{seed}/params.yaml",
+        "results/runs/{benchmark}/{row}/seed{seed}/final.pt",
+        "results/runs/{benchmark}/{row}/seed{seed}/assignments.csv",
+        "results/runs/{benchmark}/{row}/seed{seed}/embeddings.npz",
+    params:
+        parameters=lambda w: json.dumps(resolved(w)),
+        code=TRAINING_CODE,
+        files=lambda w, input: " ".join(f"--{name.replace('_', '-')} {path}" for name, path in input.items()),
+    log:
+        "work/logs/train/{benchmark}/{row}/seed{seed}.log",
+    benchmark:
+        "work/benchmarks/train/{benchmark}/{row}/seed{seed}.tsv"
+    conda:
+        "../envs/ctxgcd.yaml"
+    threads: lambda w: resolved(w)["threads"]
+    resources:
+        gpu=1,
+    shell:
+        "python workflow/scripts/train_run.py --parameters {params.parameters:q} {params.files}"
+        " --code {params.code} --out $(dirname {output[0]:q}) --work work/runs 2>&1 | tee {log:q}"
+
+
+rule score:
+    message:
+        "Scoring {wildcards.benchmark} {wildcards.row} seed {wildcards.seed}"
+    input:
+        run="results/runs/{benchmark}/{row}/seed{seed}/run.json",
+        assignments="results/runs/{benchmark}/{row}/seed{seed}/assignments.csv",
+        split=ancient("results/splits/{benchmark}.csv"),
+        split_hash="results/splits/{benchmark}.sha256",
+    output:
+        metrics="results/runs/{benchmark}/{row}/seed{seed}/metrics.json",
+        predictions="results/runs/{benchmark}/{row}/seed{seed}/predictions.csv",
+        test="results/runs/{benchmark}/{row}/seed{seed}/predictions_test.csv",
+    params:
+        code=runs.code_hash(["evaluation"]),
+    log:
+        "work/logs/score/{benchmark}/{row}/seed{seed}.log",
+    conda:
+        "../envs/ctxgcd.yaml"
+    shell:
+        "python workflow/scripts/score_run.py --run {input.run:q} --assignments {input.assignments:q}"
+        " --split {input.split:q} --metrics {output.metrics:q} --predictions {output.predictions:q}"
+        " --test-predictions {output.test:q} 2>&1 | tee {log:q}"

@@ -1,0 +1,28 @@
+"""Draw the loss terms of a benchmark's rows over the epochs."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+import pandas as pd
+
+from ctxgcd.errors import reported
+from ctxgcd.plots.curves import training_curves
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--title", required=True)
+    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--histories", type=Path, nargs="+", required=True, help="ROW/seedN/history.csv")
+    arguments = parser.parse_args()
+    histories: dict[str, list[pd.DataFrame]] = {}
+    for path in arguments.histories:
+        histories.setdefault(path.parent.parent.name, []).append(pd.read_csv(path))
+    training_curves(histories, arguments.out, arguments.title)
+
+
+if __name__ == "__main__":
+    with reported():
+        main()

@@ -1,0 +1,36 @@
+"""Draw a run's features of D^u in two dimensions, coloured by true class and by prediction."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from ctxgcd.benchmarks.split import read_split
+from ctxgcd.errors import reported
+from ctxgcd.plots.embedding import embedding
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--title", required=True)
+    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--predictions", type=Path, required=True)
+    parser.add_argument("--embeddings", type=Path, required=True)
+    parser.add_argument("--split", type=Path, required=True)
+    arguments = parser.parse_args()
+    kept = np.load(arguments.embeddings)
+    rows = pd.read_csv(arguments.predictions, keep_default_na=False).set_index("id").loc[kept["ids"]]
+    features = kept["features"].astype(np.float32)
+    old = rows.old.astype(bool).tolist()
+    # A cluster beyond the classes (K larger than they are) has no name and keeps its number.
+    names = read_split(arguments.split).drop_duplicates("class_id").set_index("class_id").class_name.to_dict()
+    true, matched = ([names.get(c, f"cluster {c}") for c in rows[column]] for column in ("true_class", "matched_class"))
+    embedding(features, true, old, matched, arguments.out, arguments.title, seed=0)
+
+
+if __name__ == "__main__":
+    with reported():
+        main()

@@ -1,0 +1,43 @@
+"""Extract what never changes: the trunk's output for the test view, or for a bank of train views."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+from pathlib import Path
+
+import torch
+
+from ctxgcd.benchmarks.split import read_split
+from ctxgcd.errors import reported
+from ctxgcd.features import extract_test_view, extract_view_bank
+from ctxgcd.training.devices import borrowed_device
+from ctxgcd.training.train import load_backbone, open_cropper
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--kind", required=True, help="test_view-tailT or view_bank-tailT-viewsV-seedS")
+    parser.add_argument("--parameters", type=json.loads, required=True, help="model, crop, mean and std as JSON")
+    parser.add_argument("--store", type=Path, required=True)
+    parser.add_argument("--weights", type=Path, required=True)
+    parser.add_argument("--split", type=Path, required=True)
+    parser.add_argument("--threads", type=int, required=True)
+    parser.add_argument("--out", type=Path, required=True)
+    arguments = parser.parse_args()
+    torch.set_num_threads(arguments.threads)
+    numbers = {name: int(value) for name, value in re.findall(r"(tail|views|seed)(\d+)", arguments.kind)}
+    with borrowed_device() as device:
+        cropper = open_cropper(arguments.parameters, arguments.store, device)
+        backbone = load_backbone(arguments.parameters, numbers["tail"], arguments.weights, device)
+        if arguments.kind.startswith("test_view"):
+            extract_test_view(backbone, cropper, arguments.out)
+        else:
+            images = int((read_split(arguments.split).part == "train").sum())
+            extract_view_bank(backbone, cropper, images, numbers["views"], numbers["seed"], arguments.out)
+
+
+if __name__ == "__main__":
+    with reported():
+        main()

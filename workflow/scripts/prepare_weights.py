@@ -1,0 +1,25 @@
+"""Find a backbone's weights, check every key, and write them in timm's keys."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from ctxgcd.errors import reported
+from ctxgcd.models.weights import prepare
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--model", required=True, help="a timm model name")
+    parser.add_argument("--crop", type=int, required=True, help="pixels of the square input")
+    parser.add_argument("--weights", required=True, help="hub, package, or the path of a file")
+    parser.add_argument("--out", type=Path, required=True)
+    arguments = parser.parse_args()
+    digest = prepare(arguments.model, arguments.weights, arguments.crop, arguments.out)
+    print(f"weights of {arguments.model}: every key fits, sha256 {digest}")
+
+
+if __name__ == "__main__":
+    with reported():
+        main()

@@ -1,0 +1,28 @@
+"""Score a run's assignments against the true classes."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from ctxgcd.benchmarks.split import read_split
+from ctxgcd.errors import reported
+from ctxgcd.evaluation.run import score_run
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--run", type=Path, required=True, help="run.json of the run")
+    parser.add_argument("--assignments", type=Path, required=True)
+    parser.add_argument("--split", type=Path, required=True)
+    parser.add_argument("--metrics", type=Path, required=True)
+    parser.add_argument("--predictions", type=Path, required=True)
+    parser.add_argument("--test-predictions", type=Path, required=True)
+    arguments = parser.parse_args()
+    outputs = {"unlabelled": arguments.predictions, "test": arguments.test_predictions}
+    score_run(arguments.run, arguments.assignments, read_split(arguments.split), arguments.metrics, outputs)
+
+
+if __name__ == "__main__":
+    with reported():
+        main()

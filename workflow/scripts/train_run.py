@@ -1,0 +1,48 @@
+"""Train one run of any method; a run that was interrupted goes on after its last finished epoch."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+
+from ctxgcd.benchmarks.split import read_split
+from ctxgcd.errors import reported
+from ctxgcd.runs import check_possible, identity
+from ctxgcd.training.devices import borrowed_device
+from ctxgcd.training.train import run
+
+KEPT = ("store", "weights", "test_view", "view_bank")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--parameters", type=json.loads, required=True, help="the run's resolved parameters as JSON")
+    parser.add_argument("--code", required=True, help="hash of the training code")
+    parser.add_argument("--split", type=Path, required=True)
+    parser.add_argument("--split-hash", type=Path, required=True)
+    for name in KEPT:
+        parser.add_argument(f"--{name.replace('_', '-')}", type=Path)
+    parser.add_argument("--out", type=Path, required=True, help="the run's folder")
+    parser.add_argument("--work", type=Path, required=True, help="folder of resume states")
+    arguments = parser.parse_args()
+    parameters, split = arguments.parameters, read_split(arguments.split)
+    check_possible(parameters, int((split.part == "train").sum()))
+    split_hash = arguments.split_hash.read_text(encoding="utf-8").strip()
+    own = identity(parameters, split_hash, arguments.code)
+    files = {name: path for name in KEPT if (path := getattr(arguments, name))}
+    with borrowed_device() as device:
+        run(
+            parameters,
+            split=split,
+            files=files,
+            out=arguments.out,
+            state=arguments.work / own,
+            device=device,
+            about={"identity": own, "split_sha256": split_hash, "code": arguments.code},
+        )
+
+
+if __name__ == "__main__":
+    with reported():
+        main()
