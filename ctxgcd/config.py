@@ -150,13 +150,12 @@ class Params(Closed):
             raise ValueError(f"schema is {self.schema_}, but this version reads schema {SCHEMA}; see CHANGELOG.md")
         if len(set(self.seeds)) != len(self.seeds) or min(self.seeds) < 0:
             raise ValueError(f"seeds are {self.seeds}; give different non-negative integers")
-        for name, benchmark in self.benchmarks.items():
+        for name, entry in self.benchmarks.items():
             where = f"benchmarks.{name}"
-            require(benchmark.protocol, self.protocols, f"{where}.protocol", "protocol")
-            known = set(Protocol.model_fields) | set(Settings.model_fields)
-            for key in benchmark.overrides:
-                require(key, known, f"{where}.overrides", "key")
-            for settings, values in benchmark.settings.items():
+            require(entry.protocol, self.protocols, f"{where}.protocol", "protocol")
+            for key in entry.overrides:
+                require(key, [*Protocol.model_fields, *Settings.model_fields], f"{where}.overrides", "key")
+            for settings, values in entry.settings.items():
                 require(settings, self.settings, f"{where}.settings", "settings")
                 for key in values:
                     require(key, Settings.model_fields, f"{where}.settings.{settings}", "key")
@@ -210,7 +209,9 @@ def _sentence(model: type[BaseModel], fault: Any, origin: str) -> str:
     message = fault["msg"].removeprefix("Value error, ")
     if fault["type"] == "extra_forbidden":
         fields = _fields_at(model, fault["loc"][:-1])
-        message = f"unknown key '{fault['loc'][-1]}'{nearest(str(fault['loc'][-1]), fields)}; valid: {', '.join(fields)}"
+        message = (
+            f"unknown key '{fault['loc'][-1]}'{nearest(str(fault['loc'][-1]), fields)}; valid: {', '.join(fields)}"
+        )
         place = ".".join(str(part) for part in fault["loc"][:-1])
     elif fault["type"] == "missing":
         message = "this key is missing; add it"

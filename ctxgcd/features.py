@@ -52,7 +52,9 @@ def load_kept(path: Path, shape_start: tuple[int, ...]) -> Tensor:
     except (OSError, ValueError) as error:
         raise UserError(f"kept features {path} cannot be read ({error}); delete them and run again") from None
     if array.shape[: len(shape_start)] != shape_start:
-        raise UserError(f"kept features {path} are of shape {array.shape}, expected {shape_start} first; delete them and run again")
+        raise UserError(
+            f"kept features {path} are of shape {array.shape}, expected {shape_start} first; delete them and run again"
+        )
     return torch.from_numpy(array)
 
 

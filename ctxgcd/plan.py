@@ -5,10 +5,15 @@ from __future__ import annotations
 import os
 from typing import Any
 
-from ctxgcd.config import Params
-from ctxgcd.runs import Run, active_epochs, all_tables, resolve, table_runs
+import numpy as np
+from numpy.typing import NDArray
+
+from ctxgcd.config import Images, Params
+from ctxgcd.runs import active_epochs, all_tables, resolve, table_runs
 
 RATE = 1000.0  # views a second of one device: an assumption to plan with, not a measurement
+LINE = "{:<14} {:>9} {:>8} {:>14} {:>13} {:>9}"
+DIGITS = (0, 0, 1, 1, 1)
 
 
 def plan(params: Params) -> str:
@@ -19,36 +24,33 @@ def plan(params: Params) -> str:
     """
     rate = float(os.environ.get("CTXGCD_VIEWS_PER_SECOND", RATE))
     needed = dict.fromkeys(run for table in all_tables(params) for run in table_runs(params, table))
-    lines = [f"{'benchmark':<14} {'trainings':>9} {'k-means':>8} {'views (millions)':>17} {'device hours':>13} {'store (GB)':>11}"]
-    total = [0, 0, 0.0, 0.0]
-    for benchmark in dict.fromkeys(run.benchmark for run in needed):
-        runs = [run for run in needed if run.benchmark == benchmark]
-        resolved = [(run, resolve(params, run.benchmark, run.row, run.seed)) for run in runs]
-        trained = [(run, p) for run, p in resolved if p["method"] != "kmeans"]
-        views = sum(views_of(params, run, p) for run, p in trained)
+    costs = [(run.benchmark, resolve(params, run.benchmark, run.row, run.seed)) for run in needed]
+    lines = [LINE.format("benchmark", "trainings", "k-means", "million views", "device hours", "store GB")]
+    totals = np.zeros(5)
+    for benchmark in dict.fromkeys(name for name, _ in costs):
+        resolved = [p for name, p in costs if name == benchmark]
+        trained = [p for p in resolved if p["method"] != "kmeans"]
         images = params.benchmarks[benchmark].images
-        protocol = params.protocols[params.benchmarks[benchmark].protocol]
-        # Square images as a lower bound; photographs are about a third longer than they are high.
-        store = (images.train + images.test) * protocol.resize**2 * 3 * 4 / 3 / 1e9
-        row = (len(trained), len(runs) - len(trained), views, store)
-        total = [a + b for a, b in zip(total, row, strict=True)]
-        lines.append(_line(benchmark, *row, rate))
-    lines.append(_line("all", *total, rate))
+        views = sum(views_of(images, p) for p in trained)
+        # A photograph is about a third longer than it is high.
+        pixels = (images.train + images.test) * resolved[0]["resize"] ** 2 * 4 / 3
+        row = np.array([len(trained), len(resolved) - len(trained), views / 1e6, views / rate / 3600, pixels * 3 / 1e9])
+        totals += row
+        lines.append(_line(benchmark, row))
+    lines.append(_line("all", totals))
     lines.append(
-        f"Device hours assume {rate:g} views a second (not measured); set CTXGCD_VIEWS_PER_SECOND to your device's rate. "
-        "Fewer seeds, rows or benchmarks: edit `seeds`, `rows` and `all_tables` in params.yaml."
+        f"Device hours assume {rate:g} views a second (not measured); set CTXGCD_VIEWS_PER_SECOND to your device's rate.\n"
+        "For less: fewer `seeds`, `rows` or benchmarks under `all_tables` in params.yaml."
     )
     return "\n".join(lines)
 
 
-def views_of(params: Params, run: Run, p: dict[str, Any]) -> int:
+def views_of(images: Images, p: dict[str, Any]) -> int:
     """Views that a training passes through the backbone: two an image a step, and the final evaluation."""
-    images = params.benchmarks[run.benchmark].images
     steps = images.train // p["batch_size"]
-    around = p["neighbour_images"] // p["k"] * p["k"] if p["method"] == "full" else 0
-    active = active_epochs(p) if around else 0
-    return 2 * steps * (p["epochs"] * p["batch_size"] + active * around) + images.train + images.test
+    around = active_epochs(p) * (p["neighbour_images"] // p["k"] * p["k"]) if p["method"] == "full" else 0
+    return 2 * steps * (p["epochs"] * p["batch_size"] + around) + images.train + images.test
 
 
-def _line(name: str, trained: float, clustered: float, views: float, store: float, rate: float) -> str:
-    return f"{name:<14} {trained:>9.0f} {clustered:>8.0f} {views / 1e6:>17,.1f} {views / rate / 3600:>13,.1f} {store:>11,.1f}"
+def _line(name: str, values: NDArray[np.float64]) -> str:
+    return LINE.format(name, *(f"{value:,.{digits}f}" for value, digits in zip(values, DIGITS, strict=True)))

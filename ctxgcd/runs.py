@@ -31,10 +31,24 @@ SPLIT_FIELDS = ("benchmark", "class_list", "classes", "trial", "split_seed", "la
 FEATURE_FIELDS = ("model", "weights", "mean", "std", "resize", "crop")
 BANK_FIELDS = ("tail_blocks", "view_bank", "view_bank_seed")
 KMEANS_FIELDS = ("kmeans_restarts", "threads")
-CONTEXT_FIELDS = ("k", "lambda_n", "lambda_c", "T_warm", "context_delay", "neighbour_images", "reciprocal", "delta", "tau")
+CONTEXT_FIELDS = (
+    "k",
+    "lambda_n",
+    "lambda_c",
+    "T_warm",
+    "context_delay",
+    "neighbour_images",
+    "reciprocal",
+    "delta",
+    "tau",
+)
 SIMGCD_FIELDS = (
     *BANK_FIELDS,
-    *(f for f in Protocol.model_fields if f not in {"backbone", "T_warm", "kmeans_restarts", *FEATURE_FIELDS, *BANK_FIELDS}),
+    *(
+        f
+        for f in Protocol.model_fields
+        if f not in {"backbone", "T_warm", "kmeans_restarts", *FEATURE_FIELDS, *BANK_FIELDS}
+    ),
     *(f for f in Settings.model_fields if f not in CONTEXT_FIELDS),
     "entropy_weight",
 )
@@ -125,7 +139,9 @@ def parse_row(row: str) -> tuple[str, str | None, dict[str, Any], list[str], lis
     if method not in METHODS:
         _refuse(method, METHODS, f"row '{row}'", "method")
     if match is None:
-        raise UserError(f"row '{row}' cannot be read; write METHOD[-VARIANT][+key=value...][-without-n|-without-c|-zero]")
+        raise UserError(
+            f"row '{row}' cannot be read; write METHOD[-VARIANT][+key=value...][-without-n|-without-c|-zero]"
+        )
     variant, ablated = match["variant"], match["ablated"]
     if method == "full" and variant not in VARIANTS:
         _refuse(variant or "", VARIANTS, f"row '{row}'", "variant of full")
@@ -261,7 +277,9 @@ def check_all(params: Params) -> list[str]:
             for row in table_rows(params, kind, benchmark):
                 resolved = resolve(params, benchmark, row, params.seeds[0])
                 if resolved["method"] == "full" and (active := active_epochs(resolved)) < 5:
-                    warnings.append(f"{benchmark}/{row}: the context terms act in only {active} of {resolved['epochs']} epochs")
+                    warnings.append(
+                        f"{benchmark}/{row}: the context terms act in only {active} of {resolved['epochs']} epochs"
+                    )
     return warnings
 
 
@@ -277,7 +295,9 @@ def check_possible(resolved: dict[str, Any], images: int) -> None:
     """
     where = f"benchmark {resolved['benchmark']}, row {resolved['row']}"
     if resolved["K"] > images:
-        raise UserError(f"{where}: K is {resolved['K']} but there are only {images} training images; give fewer classes")
+        raise UserError(
+            f"{where}: K is {resolved['K']} but there are only {images} training images; give fewer classes"
+        )
     if resolved["method"] == "kmeans":
         return
     if resolved["batch_size"] > images:
@@ -297,11 +317,17 @@ def check_possible(resolved: dict[str, Any], images: int) -> None:
         raise UserError(f"{where}: neighbour_images {around} asks for more queries than there are images; give fewer")
     if resolved["variant"] == "released" and resolved["reciprocal"] == "dataset":
         raise UserError(f"{where}: reciprocal 'dataset' has no meaning in variant released; use 'batch'")
+    if resolved["tail_blocks"] == 0:
+        raise UserError(
+            f"{where}: tail_blocks is 0, so the backbone feature that is classified never changes and the context losses, "
+            "which train the projections, could not change a prediction; set tail_blocks to 1 or more"
+        )
     weights = {term: resolved[f"lambda_{term[-1]}"] for term in resolved["context_terms"]}
     if any(weights.values()) and active_epochs(resolved) == 0:
         raise UserError(
-            f"{where}: {' and '.join(t for t, w in weights.items() if w)} would never act, because the context terms start "
-            f"at epoch {resolved['T_warm'] + resolved['context_delay']} of {resolved['epochs']}; lower T_warm or train longer"
+            f"{where}: {' and '.join(t for t, w in weights.items() if w)} would never act, because the context terms "
+            f"start at epoch {resolved['T_warm'] + resolved['context_delay']} of {resolved['epochs']}; lower T_warm or "
+            "train longer"
         )
 
 

@@ -69,9 +69,7 @@ def test_losses(case: dict[str, Any]) -> None:
         "log_k_minus_entropy": entropy_gap(logits, 0.1),
         "cls_ce": cross_entropy(logits, labels, labelled, 0.1),
         "neighbourhood_paper_delta1.0": neighbourhood.paper(z, mutual_same_label(z, pseudo, k), 1.0),
-        "cluster_paper_tau0.5": cluster.paper(
-            z[:batch], z[batch:], pseudo[:batch], pseudo[batch:], classes, 0.5
-        ),
+        "cluster_paper_tau0.5": cluster.paper(z[:batch], z[batch:], pseudo[:batch], pseudo[batch:], classes, 0.5),
     }
     single = {
         "neighbourhood_released": neighbourhood.released(small, released_pairs(small, pseudo, k), 1.0),
@@ -94,9 +92,7 @@ def test_accuracy(case: dict[str, Any]) -> None:
     true = np.array(case["y_true"])
     for name, metric in (("v2", v2), ("v2b", v2b)):
         score = metric(case["y_pred"], true, true < case["old"])
-        assert [score.all, score.old, score.new] == pytest.approx(
-            [100 * value for value in case[name]], abs=1e-10
-        )
+        assert [score.all, score.old, score.new] == pytest.approx([100 * value for value in case[name]], abs=1e-10)
 
 
 class Network(nn.Module):
@@ -163,6 +159,6 @@ def test_training_trace(case: dict[str, Any]) -> None:
     for name, expected in case["final"].items():
         value = parameters[name].detach()
         found = [value.sum().item(), value.norm().item(), *value.flatten()[:3].tolist()]
-        assert found == pytest.approx(
-            [expected["sum"], expected["norm"], *expected["first"]], rel=tolerance, abs=0
-        ), name
+        assert found == pytest.approx([expected["sum"], expected["norm"], *expected["first"]], rel=tolerance, abs=0), (
+            name
+        )

@@ -12,9 +12,10 @@ from ctxgcd.errors import UserError
 def kmeans(
     features: NDArray[np.floating], clusters: int, *, restarts: int, seed: int
 ) -> tuple[NDArray[np.int64], NDArray[np.floating]]:
-    """Return each row's cluster under scikit-learn's k-means, best of `restarts` k-means++ starts, and the centres.
+    """Return each row's cluster and the centres: scikit-learn's k-means, best of `restarts` starts.
 
-    features: float [N, d]. Returns int64 [N] in 0..clusters-1 and float [clusters, d]. Raises UserError when clusters is not in 1..N.
+    features: float [N, d]. Returns int64 [N] in 0..clusters-1 and float [clusters, d]. Raises UserError when
+    clusters is not in 1..N.
     """
     if not 1 <= clusters <= len(features):
         raise UserError(

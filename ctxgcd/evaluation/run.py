@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
 from ctxgcd.errors import UserError
@@ -18,9 +19,7 @@ SCHEMA = 1
 COLUMNS = ["id", "path", "predicted", "matched_class", "true_class", "old"]
 
 
-def score_run(
-    run: Path, assignments: Path, split: pd.DataFrame, metrics: Path, predictions: dict[str, Path]
-) -> None:
+def score_run(run: Path, assignments: Path, split: pd.DataFrame, metrics: Path, predictions: dict[str, Path]) -> None:
     """Score D^u (transductive) and the official test part (inductive) apart; write metrics.json and both CSVs.
 
     Args:
@@ -33,9 +32,7 @@ def score_run(
     joined = pd.read_csv(assignments).merge(split, on="id", validate="one_to_one")
     expected = int((split.role != "labelled").sum())
     if len(joined) != expected:
-        raise UserError(
-            f"{assignments} has {len(joined)} of the {expected} images of the split; train the run again"
-        )
+        raise UserError(f"{assignments} has {len(joined)} of the {expected} images of the split; train the run again")
     scores: list[dict[str, Any]] = []
     clusters: dict[str, dict[str, Any]] = {}
     for role, out in predictions.items():
@@ -58,14 +55,13 @@ def score_run(
     write_text(metrics, json.dumps(content, indent=1) + "\n")
     best = next(s for s in scores if (s["set"], s["metric"]) == ("unlabelled", "v2"))
     shown = "  ".join(
-        f"{name} {best[name]:.1f}" if best[name] is not None else f"{name} -"
-        for name in ("all", "old", "new")
+        f"{name} {best[name]:.1f}" if best[name] is not None else f"{name} -" for name in ("all", "old", "new")
     )
     print(f"{parameters['benchmark']} {parameters['row']} seed {parameters['seed']}: v2 on D^u  {shown}")
 
 
 def _write_predictions(part: pd.DataFrame, out: Path) -> None:
-    matched = assign(contingency(part.predicted, part.class_id))[part.predicted] if len(part) else []
+    matched = assign(contingency(part.predicted, part.class_id))[part.predicted] if len(part) else np.empty(0, np.int64)
     table = part.assign(matched_class=matched, true_class=part.class_id)[COLUMNS]
     with replacing(out) as temporary:
         table.to_csv(temporary, index=False, lineterminator="\n")

@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike
-from sklearn.metrics import adjusted_rand_score, normalized_mutual_info_score
+from numpy.typing import ArrayLike, NDArray
 
 from ctxgcd.errors import UserError
 from ctxgcd.evaluation.accuracy import Ids, Score, as_ids, checked, split, v1, v2, v2b
@@ -16,15 +15,42 @@ HELPERS = ("empty_clusters", "old_share")
 
 
 def nmi(predicted: ArrayLike, true: ArrayLike, old: ArrayLike) -> Score:
-    """Return the normalised mutual information in percent (arithmetic mean); a property of the whole set."""
+    """Return the normalised mutual information in percent (arithmetic mean); a property of the whole set.
+
+    100 where both partitions have a single part, 0 where only one of them has.
+    """
     p, y, _ = checked(predicted, true, old)
-    return Score(100 * float(normalized_mutual_info_score(y, p)))
+    joint = _occupied(p, y) / len(p)
+    entropies = [_entropy(joint.sum(axis=axis)) for axis in (0, 1)]
+    mean = sum(entropies) / 2
+    return Score(100 * (sum(entropies) - _entropy(joint[joint > 0])) / mean if mean > 0 else 100.0)
 
 
 def ari(predicted: ArrayLike, true: ArrayLike, old: ArrayLike) -> Score:
     """Return the adjusted Rand index in percent, negative below chance; a property of the whole set."""
     p, y, _ = checked(predicted, true, old)
-    return Score(100 * float(adjusted_rand_score(y, p)))
+    table = _occupied(p, y)
+    together, in_p, in_y = (_pairs(counts) for counts in (table, table.sum(axis=1), table.sum(axis=0)))
+    expected = in_p * in_y / max(_pairs(np.array([len(p)])), 1)
+    most = (in_p + in_y) / 2
+    return Score(100 * (together - expected) / (most - expected) if most != expected else 100.0)
+
+
+def _occupied(p: Ids, y: Ids) -> Ids:
+    """Return the counts of clusters against classes, without those that no image has."""
+    clusters, classes = (np.unique(ids, return_inverse=True)[1] for ids in (p, y))
+    shape = (clusters.max() + 1, classes.max() + 1)
+    counts: Ids = np.bincount(clusters * shape[1] + classes, minlength=shape[0] * shape[1]).reshape(shape)
+    return counts
+
+
+def _entropy(shares: NDArray[np.float64]) -> float:
+    return float(-(shares * np.log(shares)).sum())
+
+
+def _pairs(counts: Ids) -> float:
+    """Return how many pairs lie within groups of these sizes."""
+    return float((counts.astype(np.float64) * (counts - 1) / 2).sum())
 
 
 def purity(predicted: ArrayLike, true: ArrayLike, old: ArrayLike) -> Score:
@@ -60,9 +86,7 @@ def check_identity(score: Score, old_share: float, tolerance: float = 1e-9) -> N
     """
     expected = old_share * (score.old or 0.0) + (1 - old_share) * (score.new or 0.0)
     if not abs(score.all - expected) <= tolerance:
-        raise ArithmeticError(
-            f"All is {score.all}, but {expected} follows from Old, New and w_old {old_share}"
-        )
+        raise ArithmeticError(f"All is {score.all}, but {expected} follows from Old, New and w_old {old_share}")
 
 
 METRIC_FUNCTIONS = {"v2": v2, "v2b": v2b, "v1": v1, "nmi": nmi, "ari": ari, "purity": purity}

@@ -43,7 +43,7 @@ class Store:
 
 
 def resize_shorter(image: Image.Image, size: int) -> Image.Image:
-    """Resize so that the shorter side has `size` pixels, bicubic and antialiased, as torchvision's Resize on PIL does."""
+    """Resize the shorter side to `size` pixels, bicubic and antialiased, as torchvision's Resize does on PIL."""
     width, height = image.size
     scaled = (size, size * height // width) if width <= height else (size * width // height, size)
     return image if image.size == scaled else image.resize(scaled, Image.Resampling.BICUBIC)
@@ -86,10 +86,15 @@ def open_store(index: Path) -> Store:
         with np.load(index) as shapes:
             heights, widths, offsets = (torch.from_numpy(shapes[key]) for key in ("heights", "widths", "offsets"))
     except (OSError, ValueError, KeyError) as error:
-        raise UserError(f"image store {index} cannot be read ({error}); delete it and run again to pack it anew") from None
+        raise UserError(
+            f"image store {index} cannot be read ({error}); delete it and run again to pack it anew"
+        ) from None
     total = int((heights * widths).sum()) * 3
     if not pixels_file(index).exists() or pixels_file(index).stat().st_size != total:
-        raise UserError(f"image store {pixels_file(index)} is not of the {total} bytes that its index names; delete it and run again")
+        raise UserError(
+            f"image store {pixels_file(index)} does not have the {total} bytes that its index names; "
+            "delete it and run again"
+        )
     # Copy on write: torch refuses read-only arrays, and a private mapping leaves the file alone.
     pixels = np.memmap(pixels_file(index), dtype=np.uint8, mode="c", shape=(total // 3, 3))
     return Store(torch.from_numpy(pixels), offsets, heights, widths)
@@ -99,7 +104,9 @@ def pixels_file(index: Path) -> Path:
     return index.with_suffix(".pixels")
 
 
-def _in_order(jobs: list[tuple[str, Path, Sequence[str], int]], workers: int) -> Iterator[tuple[list[tuple[int, int]], bytes]]:
+def _in_order(
+    jobs: list[tuple[str, Path, Sequence[str], int]], workers: int
+) -> Iterator[tuple[list[tuple[int, int]], bytes]]:
     if workers == 1 or len(jobs) == 1:
         yield from map(_pack_chunk, jobs)
         return

@@ -45,7 +45,8 @@ class Cropper:
     def test_view(self, ids: Tensor) -> Tensor:
         """The centre crop, placed as torchvision's CenterCrop places it (half to even)."""
         tops, lefts = (
-            torch.round((sides[ids] - self.crop).double() / 2).long() for sides in (self.store.heights, self.store.widths)
+            torch.round((sides[ids] - self.crop).double() / 2).long()
+            for sides in (self.store.heights, self.store.widths)
         )
         return self.cut(ids, tops, lefts, torch.zeros_like(ids, dtype=torch.bool))
 

@@ -37,9 +37,7 @@ def _mean_over(present: Tensor, logits: Tensor) -> Tensor:
 
 
 @full_precision
-def paper(
-    z_1: Tensor, z_2: Tensor, pseudo_1: Tensor, pseudo_2: Tensor, classes: int, temperature: float
-) -> Tensor:
+def paper(z_1: Tensor, z_2: Tensor, pseudo_1: Tensor, pseudo_2: Tensor, classes: int, temperature: float) -> Tensor:
     """Return L_c as in the paper: view 1's prototypes against view 2's, over the classes present in both.
 
     Not given in the paper: tau, the normalisation of z, and which rows and pseudo labels enter; here each

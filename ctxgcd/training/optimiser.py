@@ -8,9 +8,7 @@ from typing import Any
 from torch import nn
 
 
-def parameter_groups(
-    named_parameters: Iterable[tuple[str, nn.Parameter]], weight_decay: float
-) -> list[dict[str, Any]]:
+def parameter_groups(named_parameters: Iterable[tuple[str, nn.Parameter]], weight_decay: float) -> list[dict[str, Any]]:
     """Return two optimiser groups: decayed, then not decayed (biases and 1-d parameters, norm weights too).
 
     Source: SimGCD's released code. Frozen parameters are left out; the order within a group is the given one.

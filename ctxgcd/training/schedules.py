@@ -23,18 +23,14 @@ def cosine_lr(epoch: int, epochs: int, base_lr: float, floor: float) -> float:
     return least + (base_lr - least) * (1 - _half_cosine(epoch / epochs))
 
 
-def teacher_temperature(
-    epoch: int, warmup_epochs: int, start: float, end: float, shape: str = "linear"
-) -> float:
+def teacher_temperature(epoch: int, warmup_epochs: int, start: float, end: float, shape: str = "linear") -> float:
     """Return the teacher's temperature: from start to end over the first warmup_epochs epochs, then end.
 
     Epoch 0 has `start` and epoch warmup_epochs - 1 has `end`; with one warm-up epoch it has `start`. SimGCD's
     released code goes `linear`; its paper says `cosine`. Raises UserError for another shape.
     """
     if shape not in SHAPES:
-        raise UserError(
-            f"teacher schedule '{shape}', expected one of {', '.join(SHAPES)}{nearest(shape, SHAPES)}"
-        )
+        raise UserError(f"teacher schedule '{shape}', expected one of {', '.join(SHAPES)}{nearest(shape, SHAPES)}")
     if epoch >= warmup_epochs:
         return end
     progress = epoch / max(warmup_epochs - 1, 1)

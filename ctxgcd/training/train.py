@@ -19,7 +19,6 @@ from ctxgcd.features import load_kept
 from ctxgcd.files import replacing, write_rows, write_text
 from ctxgcd.images.store import open_store
 from ctxgcd.images.views import Cropper, normalisation_table
-from ctxgcd.methods.kmeans import discover
 from ctxgcd.methods.registry import TRAINED
 from ctxgcd.models import weights
 from ctxgcd.models.backbone import Backbone, cut
@@ -86,17 +85,26 @@ def _run(
     unlabelled, test = (split.loc[split.role == role, "id"].to_numpy() for role in ("unlabelled", "test"))
     sample = np.sort(np.random.RandomState(0).permutation(unlabelled)[:SAMPLE])
     if parameters["method"] == "kmeans":
+        from ctxgcd.methods.kmeans import discover  # scikit-learn takes two seconds that a training would wait for
+
         frozen = load_kept(files["test_view"], (len(split),)).numpy()
         clusters, of_test, centres = discover(
-            frozen[unlabelled], frozen[test], parameters["K"], restarts=parameters["kmeans_restarts"], seed=parameters["seed"]
+            frozen[unlabelled],
+            frozen[test],
+            parameters["K"],
+            restarts=parameters["kmeans_restarts"],
+            seed=parameters["seed"],
         )
-        history, final, features = [], {"centres": torch.from_numpy(centres)}, frozen[sample]
+        history, features = [], frozen[sample]
+        final: dict[str, Any] = {"centres": torch.from_numpy(centres)}
         told: dict[str, Any] = {"epoch": 0, "active_from": {}, "trainable": {}}
     else:
         trainer = _trainer(parameters, by_id, files, state, device)
         trainer.train()
         ids = [torch.tensor(part, device=device) for part in (unlabelled, test, sample)]
-        clusters, of_test = (trainer.classify(part).cpu().numpy() if len(part) else part.cpu().numpy() for part in ids[:2])
+        clusters, of_test = (
+            trainer.classify(part).cpu().numpy() if len(part) else part.cpu().numpy() for part in ids[:2]
+        )
         features = trainer.features(ids[2]).cpu().numpy()
         history, final = trainer.history, {"network": trainer.network.state_dict()}
         told = {
@@ -137,9 +145,8 @@ def _trainer(
         views: BankViews | FreshViews = BankViews(bank.view(bank_size, len(labels), *bank.shape[1:]), test_view)
     else:
         views = FreshViews(open_cropper(parameters, files["store"], device), backbone)
-    network = Network(
-        backbone.tail, backbone.dim, parameters["K"], parameters["projector_width"], parameters["projection_dim"], parameters["seed"]
-    ).to(device)
+    shape = (parameters["K"], parameters["projector_width"], parameters["projection_dim"])
+    network = Network(backbone.tail, backbone.dim, *shape, parameters["seed"]).to(device)
     method = TRAINED[parameters["method"]](parameters)
     title = f"{parameters['benchmark']} {parameters['row']} seed {parameters['seed']}"
     return Trainer(parameters, method, network.eval(), views, labels, state / "last.pt", title)
@@ -147,4 +154,3 @@ def _trainer(
 
 def _steps(parameters: Mapping[str, Any], by_id: pd.DataFrame) -> int:
     return parameters["epochs"] * (int((by_id.part == "train").sum()) // parameters["batch_size"])
-

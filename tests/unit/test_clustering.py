@@ -28,6 +28,7 @@ def test_kmeans_finds_blobs_and_repeats() -> None:
     assert labels.shape == true.shape
     assert all(len(set(labels[true == c])) == 1 for c in range(5))
     assert len(set(labels)) == 5
+    assert centres[labels] == pytest.approx(features, abs=1)
     assert np.array_equal(labels, kmeans(features, 5, restarts=10, seed=0)[0])
     assert not kmeans(features, 1, restarts=1, seed=0)[0].any()
     assert sorted(kmeans(features[:4], 4, restarts=1, seed=1)[0]) == [0, 1, 2, 3]

@@ -35,9 +35,7 @@ def slow_mutual(x: Tensor, pseudo: Tensor, k: int, distance: object) -> list[lis
     for i in range(n):
         others = sorted((j for j in range(n) if j != i), key=lambda j: distance(points[i], points[j]))  # type: ignore[operator]
         near.append(set(others[:k]))
-    return [
-        [j in near[i] and i in near[j] and bool(pseudo[i] == pseudo[j]) for j in range(n)] for i in range(n)
-    ]
+    return [[j in near[i] and i in near[j] and bool(pseudo[i] == pseudo[j]) for j in range(n)] for i in range(n)]
 
 
 def slow_released(x: Tensor, pseudo: Tensor, k: int) -> list[list[bool]]:
@@ -99,9 +97,7 @@ def test_mutual_over_dataset() -> None:
     s = mutual_over_dataset(lists, image_ids, pseudo)
     expected = [
         [
-            i != j
-            and bool(pseudo[i] == pseudo[j])
-            and (a == b or (b in lists[a].tolist() and a in lists[b].tolist()))
+            i != j and bool(pseudo[i] == pseudo[j]) and (a == b or (b in lists[a].tolist() and a in lists[b].tolist()))
             for j, b in enumerate(image_ids.tolist())
         ]
         for i, a in enumerate(image_ids.tolist())

@@ -197,9 +197,7 @@ def test_score_all() -> None:
     by_name = {row["metric"]: row for row in rows}
     assert by_name["empty_clusters"]["all"] == 2
     w = by_name["old_share"]["all"] / 100
-    assert by_name["v2"]["all"] == pytest.approx(
-        w * by_name["v2"]["old"] + (1 - w) * by_name["v2"]["new"], abs=1e-9
-    )
+    assert by_name["v2"]["all"] == pytest.approx(w * by_name["v2"]["old"] + (1 - w) * by_name["v2"]["new"], abs=1e-9)
 
 
 def test_identity_is_enforced() -> None:

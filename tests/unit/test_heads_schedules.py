@@ -41,9 +41,7 @@ def test_projector() -> None:
 def test_heads_draw_from_their_generator_only() -> None:
     def heads(seed: int) -> list[Tensor]:
         generator = seeded(seed)
-        made = nn.ModuleList(
-            [Projector(8, 8, 4, generator=generator), CosineClassifier(8, 5, generator=generator)]
-        )
+        made = nn.ModuleList([Projector(8, 8, 4, generator=generator), CosineClassifier(8, 5, generator=generator)])
         return [parameter.detach() for parameter in made.parameters()]
 
     torch.manual_seed(5)
@@ -104,8 +102,8 @@ def test_cosine_lr() -> None:
     assert cosine_lr(0, 200, 0.1, 1e-3) == 0.1
     assert cosine_lr(100, 200, 0.1, 1e-3) == pytest.approx((0.1 + 1e-4) / 2)
     assert cosine_lr(200, 200, 0.1, 1e-3) == pytest.approx(1e-4)
-    assert cosine_lr(0, 1, 0.1) == 0.1
-    rates = [cosine_lr(epoch, 200, 0.8) for epoch in range(200)]
+    assert cosine_lr(0, 1, 0.1, 1e-3) == 0.1
+    rates = [cosine_lr(epoch, 200, 0.8, 1e-3) for epoch in range(200)]
     assert rates == sorted(rates, reverse=True)
     assert rates[-1] > 0.8e-3
 
@@ -114,7 +112,7 @@ def test_cosine_lr_is_torchs() -> None:
     optimiser = torch.optim.SGD([nn.Parameter(torch.zeros(1))], lr=0.1)
     schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimiser, 20, eta_min=1e-4)
     for epoch in range(20):
-        assert optimiser.param_groups[0]["lr"] == pytest.approx(cosine_lr(epoch, 20, 0.1), rel=1e-12)
+        assert optimiser.param_groups[0]["lr"] == pytest.approx(cosine_lr(epoch, 20, 0.1, 1e-3), rel=1e-12)
         optimiser.step()
         schedule.step()
 

@@ -319,9 +319,7 @@ PREDICTIONS = {
     "plain": lambda y: y,
     "all equal": lambda y: torch.zeros_like(y),
     "one class": lambda y: y * 0 + torch.eye(y.shape[1], dtype=y.dtype)[0],
-    "opposite views": lambda y: torch.eye(y.shape[1], dtype=y.dtype).repeat_interleave(len(y) // 2, 0)[
-        : len(y)
-    ],
+    "opposite views": lambda y: torch.eye(y.shape[1], dtype=y.dtype).repeat_interleave(len(y) // 2, 0)[: len(y)],
 }
 LABELLED_SETS = {"none": [False] * B, "one": [True] + [False] * (B - 1), "all": [True] * B}
 

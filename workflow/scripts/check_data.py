@@ -26,7 +26,8 @@ def main() -> int:
     parser.add_argument("--need", help="check this benchmark alone, and show the others only if it is not ready")
     parser.add_argument("--done", type=Path, help="file to write when the data is ready")
     arguments = parser.parse_args()
-    sections = {section["benchmark"]: section for section in map(json.loads, json.loads(os.environ["CTXGCD_REQUESTED"]))}
+    requested = [json.loads(section) for section in json.loads(os.environ["CTXGCD_REQUESTED"])]
+    sections = {section["benchmark"]: section for section in requested}
     needed = [sections[arguments.need]] if arguments.need else list(sections.values())
     results = [check_section(section) for section in needed]
     ready = all(result.ready for result in results)

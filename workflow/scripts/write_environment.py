@@ -14,7 +14,8 @@ def environment(lock: str) -> str:
     """The conda environment with exactly the packages of a lock file's text."""
     pins = [line for line in lock.splitlines() if line and not line.startswith("#")]
     content = {"channels": ["conda-forge"], "dependencies": ["python=3.11", "pip", {"pip": pins}]}
-    return "# Generated from requirements.lock by `make lock`; a test compares the two.\n" + yaml.safe_dump(content, width=200)
+    header = "# Generated from requirements.lock by `make lock`; a test compares the two.\n"
+    return header + yaml.safe_dump(content, width=200)
 
 
 def main() -> None:
