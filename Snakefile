@@ -13,17 +13,17 @@ include: "workflow/rules/report.smk"
 
 rule all_tables:
     default_target: True
-    message:
-        "All tables of the paper are in results/"
     input:
         [table_files(table) for table in runs.all_tables(PARAMS)],
+    message:
+        "All tables of the paper are in results/"
 
 
 rule demo:
-    message:
-        "The demo's tables and figures are in results/"
     input:
         benchmark_files("fashion"),
+    message:
+        "The demo's tables and figures are in results/"
 
 
 for name in PARAMS.benchmarks:
@@ -31,7 +31,7 @@ for name in PARAMS.benchmarks:
     rule:
         name:
             f"benchmark_{name}"
-        message:
-            "Everything of this benchmark is in results/"
         input:
             benchmark_files(name),
+        message:
+            "Everything of this benchmark is in results/"

@@ -19,6 +19,9 @@ from ctxgcd.config import Benchmark, Params, Protocol, Settings, require, valida
 from ctxgcd.errors import UserError
 from ctxgcd.names import METHODS, VARIANTS
 
+DEMO = "fashion"  # the benchmark that travels with the package
+FORMATS = ("csv", "md", "tex", "html")  # of every table
+
 ROW = re.compile(
     r"(?P<method>[a-z]+)(?:-(?P<variant>[a-z]+?))??(?P<overrides>(?:\+\w+=[\w.-]+?)*)(?P<ablated>-without-n|-without-c|-zero)?"
 )
@@ -248,6 +251,24 @@ def all_tables(params: Params) -> list[str]:
     return [*asked.main, *(f"ablation_{b}" for b in asked.ablation), *(f"sensitivity_{b}" for b in asked.sensitivity)]
 
 
+def table_files(table: str) -> list[str]:
+    """The files of one table."""
+    return [f"results/{table}.{suffix}" for suffix in FORMATS]
+
+
+def benchmark_files(params: Params, benchmark: str) -> list[str]:
+    """Everything that one benchmark ends in: its runs' scores, its own tables, its figures."""
+    single = [table for table, of in params.tables.items() if of == [benchmark]]
+    kinds = [k for k in ("ablation", "sensitivity") if single or benchmark in getattr(params.all_tables, k)]
+    tables = single + [f"{kind}_{benchmark}" for kind in kinds]
+    figures = ["curves", "embedding"] + ["sensitivity"] * ("sensitivity" in kinds)
+    return (
+        [run.file("metrics.json") for run in runs_of(params, "main", benchmark)]
+        + [file for table in tables for file in table_files(table)]
+        + [f"results/figures/{figure}_{benchmark}.png" for figure in figures]
+    )
+
+
 def requested_benchmarks(params: Params, words: Iterable[str]) -> list[str]:
     """Benchmarks that the words of a command line ask for; those of `all_tables` where no word names any.
 
@@ -257,7 +278,7 @@ def requested_benchmarks(params: Params, words: Iterable[str]) -> list[str]:
     requested: list[str] = []
     for word in words:
         if word == "demo":
-            requested.append("fashion")
+            requested.append(DEMO)
         elif match := re.fullmatch(r"benchmark_(\w+)", word):
             requested += table_benchmarks(params, f"ablation_{match[1]}")
         elif match := re.fullmatch(r"(?:.*/)?results/((?:main|ablation|sensitivity)_\w+)\.(csv|md|tex|html)", word):

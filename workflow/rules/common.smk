@@ -8,6 +8,7 @@ import sys
 from ctxgcd import runs
 from ctxgcd.config import parse as parse_params
 from ctxgcd.errors import UserError
+from ctxgcd.runs import FORMATS, table_files
 
 try:
     PARAMS = parse_params(config)
@@ -17,7 +18,6 @@ try:
 except UserError as error:
     sys.exit(f"error: {error}")
 
-FORMATS = ("csv", "md", "tex", "html")
 TRAINING_CODE = runs.code_hash()
 
 
@@ -37,12 +37,14 @@ def section(benchmark):
 
 # The rules call `python`: the one that runs snakemake, whether its environment is activated or not.
 shell.prefix(
-    f"set -euo pipefail; export PATH={shlex.quote(os.path.dirname(sys.executable))}:\"$PATH\"; "
+    f'set -euo pipefail; export PATH={shlex.quote(os.path.dirname(sys.executable))}:"$PATH"; '
 )
 
-
-# A job that finds its data missing names what all the requested benchmarks lack, not its own alone.
-os.environ["CTXGCD_REQUESTED"] = json.dumps([section(benchmark) for benchmark in REQUESTED])
+# A check that finds its data missing names what all the requested benchmarks lack, not its own alone. In the
+# environment rather than in `params`: asking for other targets is no reason to check again.
+os.environ.update(
+    CTXGCD_REQUESTED=json.dumps([section(benchmark) for benchmark in REQUESTED])
+)
 
 
 def resolved(wildcards):
@@ -84,12 +86,11 @@ def kept_files(wildcards):
             "view_bank": f"{folder}/view_bank-tail{tail}-views{p['view_bank']}-seed{p['view_bank_seed']}.npy",
         }
     else:
-        files = {"weights": weights_of(wildcards), "store": f"work/stores/{wildcards.benchmark}.npz"}
+        files = {
+            "weights": weights_of(wildcards),
+            "store": f"work/stores/{wildcards.benchmark}.npz",
+        }
     return {name: ancient(file) for name, file in files.items()}
-
-
-def table_files(table):
-    return [f"results/{table}.{suffix}" for suffix in FORMATS]
 
 
 def table_request(table):
@@ -98,7 +99,8 @@ def table_request(table):
     kind = table.partition("_")[0]
     rows = {row: None for b in benchmarks for row in runs.table_rows(PARAMS, kind, b)}
     notes = {
-        PARAMS.backbones[PARAMS.protocols[PARAMS.benchmarks[b].protocol].backbone].note for b in benchmarks
+        PARAMS.backbones[PARAMS.protocols[PARAMS.benchmarks[b].protocol].backbone].note
+        for b in benchmarks
     }
     return json.dumps(
         {
@@ -112,13 +114,4 @@ def table_request(table):
 
 
 def benchmark_files(benchmark):
-    """Everything that one benchmark ends in: its runs' scores, its own tables, its figures."""
-    single = [table for table, of in PARAMS.tables.items() if of == [benchmark]]
-    kinds = [k for k in ("ablation", "sensitivity") if single or benchmark in getattr(PARAMS.all_tables, k)]
-    tables = single + [f"{kind}_{benchmark}" for kind in kinds]
-    figures = ["curves", "embedding"] + ["sensitivity"] * ("sensitivity" in kinds)
-    return (
-        [run.file("metrics.json") for run in runs.runs_of(PARAMS, "main", benchmark)]
-        + [file for table in tables for file in table_files(table)]
-        + [f"results/figures/{figure}_{benchmark}.png" for figure in figures]
-    )
+    return runs.benchmark_files(PARAMS, benchmark)

@@ -2,14 +2,14 @@
 
 
 rule plan:
-    message:
-        "Planning"
     log:
         "work/logs/plan.log",
-    params:
-        config=json.dumps(config),
+    localrule: True
     conda:
         "../envs/ctxgcd.yaml"
-    localrule: True
+    params:
+        config=json.dumps(config),
+    message:
+        "Planning"
     shell:
         "python workflow/scripts/print_plan.py --config {params.config:q} 2>&1 | tee {log:q}"

@@ -2,81 +2,92 @@
 
 
 rule table:
-    message:
-        "Making the table {wildcards.kind}_{wildcards.name}"
     input:
-        lambda w: [run.file("metrics.json") for run in runs.table_runs(PARAMS, f"{w.kind}_{w.name}")],
+        lambda w: [
+            run.file("metrics.json")
+            for run in runs.table_runs(PARAMS, f"{w.kind}_{w.name}")
+        ],
     output:
         [f"results/{{kind}}_{{name}}.{suffix}" for suffix in FORMATS],
-    params:
-        request=lambda w: table_request(f"{w.kind}_{w.name}"),
-        code=runs.code_hash(["tables"]),
     log:
         "work/logs/table/{kind}_{name}.log",
-    conda:
-        "../envs/ctxgcd.yaml"
     wildcard_constraints:
         kind="main|ablation|sensitivity",
         name=r"\w+",
+    conda:
+        "../envs/ctxgcd.yaml"
+    params:
+        request=lambda w: table_request(f"{w.kind}_{w.name}"),
+        code=runs.code_hash(["tables"]),
+    message:
+        "Making the table {wildcards.kind}_{wildcards.name}"
     shell:
         "python workflow/scripts/make_table.py --request {params.request:q} --stem results/{wildcards.kind}_{wildcards.name}"
         " --metrics {input:q} 2>&1 | tee {log:q}"
 
 
 rule curves:
-    message:
-        "Drawing the training curves of {wildcards.benchmark}"
     input:
-        lambda w: [run.file("history.csv") for run in runs.runs_of(PARAMS, "main", w.benchmark) if run.row != "kmeans"],
+        lambda w: [
+            run.file("history.csv")
+            for run in runs.runs_of(PARAMS, "main", w.benchmark)
+            if run.row != "kmeans"
+        ],
     output:
         "results/figures/curves_{benchmark}.png",
-    params:
-        title=lambda w: PARAMS.benchmarks[w.benchmark].title,
-        code=runs.code_hash(["plots"]),
     log:
         "work/logs/figures/curves_{benchmark}.log",
     conda:
         "../envs/ctxgcd.yaml"
+    params:
+        title=lambda w: PARAMS.benchmarks[w.benchmark].title,
+        code=runs.code_hash(["plots"]),
+    message:
+        "Drawing the training curves of {wildcards.benchmark}"
     shell:
         "python workflow/scripts/draw_curves.py --title {params.title:q} --out {output:q} --histories {input:q}"
         " 2>&1 | tee {log:q}"
 
 
 rule sensitivity_figure:
-    message:
-        "Drawing the sensitivity of {wildcards.benchmark}"
     input:
         "results/sensitivity_{benchmark}.csv",
     output:
         "results/figures/sensitivity_{benchmark}.png",
-    params:
-        title=lambda w: PARAMS.benchmarks[w.benchmark].title,
-        code=runs.code_hash(["plots"]),
     log:
         "work/logs/figures/sensitivity_{benchmark}.log",
     conda:
         "../envs/ctxgcd.yaml"
+    params:
+        title=lambda w: PARAMS.benchmarks[w.benchmark].title,
+        code=runs.code_hash(["plots"]),
+    message:
+        "Drawing the sensitivity of {wildcards.benchmark}"
     shell:
         "python workflow/scripts/draw_sensitivity.py --title {params.title:q} --out {output:q} --table {input:q}"
         " 2>&1 | tee {log:q}"
 
 
 rule embedding:
-    message:
-        "Drawing the features of {wildcards.benchmark}"
     input:
-        predictions=lambda w: runs.Run(w.benchmark, "full-paper", PARAMS.seeds[0]).file("predictions.csv"),
-        embeddings=lambda w: runs.Run(w.benchmark, "full-paper", PARAMS.seeds[0]).file("embeddings.npz"),
+        predictions=lambda w: runs.Run(
+            w.benchmark, "full-paper", PARAMS.seeds[0]
+        ).file("predictions.csv"),
+        embeddings=lambda w: runs.Run(w.benchmark, "full-paper", PARAMS.seeds[0]).file(
+            "embeddings.npz"
+        ),
         split=ancient("results/splits/{benchmark}.csv"),
     output:
         "results/figures/embedding_{benchmark}.png",
-    params:
-        title=lambda w: f"{PARAMS.benchmarks[w.benchmark].title}, full-paper, seed {PARAMS.seeds[0]}",
-        code=runs.code_hash(["plots"]),
     log:
         "work/logs/figures/embedding_{benchmark}.log",
     conda:
         "../envs/ctxgcd.yaml"
+    params:
+        title=lambda w: f"{PARAMS.benchmarks[w.benchmark].title}, full-paper, seed {PARAMS.seeds[0]}",
+        code=runs.code_hash(["plots"]),
+    message:
+        "Drawing the features of {wildcards.benchmark}"
     shell:
         "python workflow/scripts/draw_embedding.py --title {params.title:q} --out {output:q}"
         " --predictions {input.predictions:q} --embeddings {input.embeddings:q}"

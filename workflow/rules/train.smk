@@ -2,23 +2,17 @@
 
 
 rule train:
-    message:
-        "Training {wildcards.benchmark} {wildcards.row} seed {wildcards.seed}"
     input:
         unpack(kept_files),
         split_hash="results/splits/{benchmark}.sha256",
         split=ancient("results/splits/{benchmark}.csv"),
     output:
-        "results/runs/{benchmark}/{row}/seed{seed}/run.json",
-        "results/runs/{benchmark}/{row}/seed{seed}/history.csv",
-        "results/runs/{benchmark}/{row}/seed{seed}/params.yaml",
-        "results/runs/{benchmark}/{row}/seed{seed}/final.pt",
-        "results/runs/{benchmark}/{row}/seed{seed}/assignments.csv",
-        "results/runs/{benchmark}/{row}/seed{seed}/embeddings.npz",
-    params:
-        parameters=lambda w: json.dumps(resolved(w)),
-        code=TRAINING_CODE,
-        files=lambda w, input: " ".join(f"--{name.replace('_', '-')} {path}" for name, path in input.items()),
+        run="results/runs/{benchmark}/{row}/seed{seed}/run.json",
+        history="results/runs/{benchmark}/{row}/seed{seed}/history.csv",
+        params="results/runs/{benchmark}/{row}/seed{seed}/params.yaml",
+        final="results/runs/{benchmark}/{row}/seed{seed}/final.pt",
+        assignments="results/runs/{benchmark}/{row}/seed{seed}/assignments.csv",
+        embeddings="results/runs/{benchmark}/{row}/seed{seed}/embeddings.npz",
     log:
         "work/logs/train/{benchmark}/{row}/seed{seed}.log",
     benchmark:
@@ -28,14 +22,20 @@ rule train:
     threads: lambda w: resolved(w)["threads"]
     resources:
         gpu=1,
+    params:
+        parameters=lambda w: json.dumps(resolved(w)),
+        code=TRAINING_CODE,
+        files=lambda w, input: " ".join(
+            f"--{name.replace('_', '-')} {path}" for name, path in input.items()
+        ),
+    message:
+        "Training {wildcards.benchmark} {wildcards.row} seed {wildcards.seed}"
     shell:
         "python workflow/scripts/train_run.py --parameters {params.parameters:q} {params.files}"
-        " --code {params.code} --out $(dirname {output[0]:q}) --work work/runs 2>&1 | tee {log:q}"
+        " --code {params.code} --out $(dirname {output.run:q}) --work work/runs 2>&1 | tee {log:q}"
 
 
 rule score:
-    message:
-        "Scoring {wildcards.benchmark} {wildcards.row} seed {wildcards.seed}"
     input:
         run="results/runs/{benchmark}/{row}/seed{seed}/run.json",
         assignments="results/runs/{benchmark}/{row}/seed{seed}/assignments.csv",
@@ -45,12 +45,14 @@ rule score:
         metrics="results/runs/{benchmark}/{row}/seed{seed}/metrics.json",
         predictions="results/runs/{benchmark}/{row}/seed{seed}/predictions.csv",
         test="results/runs/{benchmark}/{row}/seed{seed}/predictions_test.csv",
-    params:
-        code=runs.code_hash(["evaluation"]),
     log:
         "work/logs/score/{benchmark}/{row}/seed{seed}.log",
     conda:
         "../envs/ctxgcd.yaml"
+    params:
+        code=runs.code_hash(["evaluation"]),
+    message:
+        "Scoring {wildcards.benchmark} {wildcards.row} seed {wildcards.seed}"
     shell:
         "python workflow/scripts/score_run.py --run {input.run:q} --assignments {input.assignments:q}"
         " --split {input.split:q} --metrics {output.metrics:q} --predictions {output.predictions:q}"

@@ -35,6 +35,8 @@ def main() -> int:
         others = [check_section(section) for section in sections.values() if section not in needed]
         print(table([*results, *others]))
     if not ready:
+        if arguments.done:
+            arguments.done.unlink(missing_ok=True)
         names = ", ".join(result.benchmark for result in results if not result.ready)
         print(f"error: the data of {names} is not ready, so nothing was trained; see the table above", flush=True)
         return 2

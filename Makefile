@@ -1,0 +1,66 @@
+# `make help` lists the targets. Each one makes the environment it needs, pinned by requirements.lock.
+SHELL := /bin/bash
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+LOCK := $(shell $(PYTHON) -c "import hashlib; print(hashlib.sha256(open('requirements.lock', 'rb').read()).hexdigest()[:16])")
+READY := $(VENV)/.ready-$(LOCK)
+
+.DEFAULT_GOAL := help
+.PHONY: help environment demo test check format lock dvc.yaml publish clean
+
+help: ## list the targets
+	@grep -E '^[a-z.]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
+
+environment: $(READY) ## make the environment (.venv, or VENV=folder)
+
+# Made anew whenever the lock file's content changes; a folder that this file did not make is left alone.
+$(READY): requirements.lock pyproject.toml
+	@$(PYTHON) -c "import sys; sys.exit(sys.version_info < (3, 11))" || \
+	  { echo "error: $(PYTHON) is older than Python 3.11; name a newer one: make PYTHON=python3.12 ..."; exit 2; }
+	@test ! -e $(VENV) -o -e $(VENV)/.ctxgcd || \
+	  { echo "error: $(VENV) exists but was not made by this Makefile; name another folder: make VENV=folder ..."; exit 2; }
+	rm -rf $(VENV)
+	$(PYTHON) -m venv $(VENV)
+	touch $(VENV)/.ctxgcd
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --requirement requirements.lock
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
+	touch $(READY)
+
+demo: $(READY) ## train everything on the embedded benchmark and print its tables (minutes on two cores)
+	$(BIN)/snakemake demo
+	@cat results/main_fashion.md results/ablation_fashion.md results/sensitivity_fashion.md
+	@echo "Tables: results/*_fashion.{csv,md,tex,html}   figures: results/figures/*_fashion.png"
+
+test: $(READY) ## run the tests
+	$(BIN)/python -m pytest -n 2 --dist loadfile
+
+check: $(READY) ## lint, format, types, import contract, workflow lint
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	$(BIN)/snakefmt --check Snakefile workflow/rules
+	$(BIN)/snakemake --lint
+
+format: $(READY) ## format Python and Snakemake files
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+	$(BIN)/snakefmt Snakefile workflow/rules
+
+lock: ## resolve requirements.in into requirements.lock and the workflow's environment file
+	rm -rf .lock-venv && $(PYTHON) -m venv .lock-venv
+	.lock-venv/bin/python -m pip install --quiet --requirement requirements.in
+	.lock-venv/bin/python -m pip freeze --all | grep -v '^pip==' | \
+	  sed -E '/^(nvidia-|cuda-|triton)/ s/$$/ ; sys_platform == "linux"/' > requirements.lock
+	PYTHONPATH=. .lock-venv/bin/python workflow/scripts/write_environment.py
+	rm -rf .lock-venv
+
+dvc.yaml: $(READY) ## write dvc.yaml from params.yaml
+	$(BIN)/python workflow/scripts/write_dvc_stages.py
+
+publish: $(READY) ## copy the demo's tables and figures to docs/measured/ and README.md
+	$(BIN)/python workflow/scripts/publish_results.py fashion
+
+clean: ## delete caches and resume states (work/), never results
+	rm -rf work .pytest_cache .mypy_cache .ruff_cache

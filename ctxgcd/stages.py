@@ -1,0 +1,64 @@
+"""DVC's stages: what each one runs, depends on and owns."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from ctxgcd.config import Params
+from ctxgcd.runs import DEMO, benchmark_files, requested_benchmarks, table_files
+
+CODE = ["ctxgcd", "workflow", "Snakefile"]  # a change asks Snakemake, which decides what it means
+COMMON = ("split", "seeds", "rows", "sensitivity", "tables", "all_tables", "settings")  # sections read by every run
+
+
+def stages(params: Params) -> dict[str, Any]:
+    """The content of dvc.yaml: check_data, the benchmarks of `all_tables`, the tables over several, the others.
+
+    DVC runs stages that do not depend on one another in the order of the file. So the data is checked before
+    any training, and `dvc repro demo` needs no check of what it does not use.
+    """
+    in_tables = requested_benchmarks(params, [])
+    others = [of[0] for of in params.tables.values() if len(of) == 1 and of[0] not in in_tables]
+    found = {"check_data": _stage("check_data", ["results/data_check.txt"], [{"params.yaml": None}])}
+    found |= {_name(benchmark): _benchmark_stage(params, benchmark) for benchmark in in_tables}
+    shared = [table for table in params.all_tables.main if len(params.tables[table]) > 1]
+    if shared:
+        found["tables"] = _stage(
+            " ".join(table_files(table)[0] for table in shared),
+            [file for table in shared for file in table_files(table)],
+            ["seeds", "rows", "tables", "all_tables"],
+            _unique(f"results/runs/{benchmark}" for table in shared for benchmark in params.tables[table]),
+        )
+    found |= {_name(benchmark): _benchmark_stage(params, benchmark) for benchmark in _unique(others)}
+    return {"stages": found}
+
+
+def _name(benchmark: str) -> str:
+    return "demo" if benchmark == DEMO else benchmark
+
+
+def _benchmark_stage(params: Params, benchmark: str) -> dict[str, Any]:
+    protocol = params.benchmarks[benchmark].protocol
+    own = [f"backbones.{params.protocols[protocol].backbone}", f"protocols.{protocol}", f"benchmarks.{benchmark}"]
+    runs = f"results/runs/{benchmark}"  # one directory: DVC refuses a path inside another one
+    splits = [f"results/splits/{benchmark}.{suffix}" for suffix in ("csv", "sha256")]
+    files = [file for file in benchmark_files(params, benchmark) if not file.startswith(f"{runs}/")]
+    target = "demo" if benchmark == DEMO else f"benchmark_{benchmark}"
+    return _stage(target, [runs, *splits, *files], [*COMMON, *own])
+
+
+def _stage(targets: str, outs: list[str], params: list[Any], deps: Iterable[str] = ()) -> dict[str, Any]:
+    """A stage that asks Snakemake; `persist`, because it is Snakemake that decides what is made again."""
+    ours = 'export PATH="$PWD/.venv/bin:$PATH"'  # the environment of `make`, activated or not
+    check = "python workflow/scripts/write_dvc_stages.py --check"
+    return {
+        "cmd": f"{ours} && {check} && snakemake {targets}",
+        "deps": [*CODE, *deps],
+        "params": params,
+        "outs": [{out: {"cache": True, "persist": True}} for out in outs],
+    }
+
+
+def _unique(names: Iterable[str]) -> list[str]:
+    return list(dict.fromkeys(names))

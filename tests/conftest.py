@@ -1,0 +1,33 @@
+"""What tests of several rooms share: the committed params.yaml, as a dict of one's own or validated."""
+
+from __future__ import annotations
+
+import copy
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from ctxgcd.config import Params, parse
+
+ROOT = Path(__file__).resolve().parents[1]
+
+
+@cache
+def _read() -> dict[str, Any]:
+    content: dict[str, Any] = yaml.safe_load((ROOT / "params.yaml").read_text(encoding="utf-8"))
+    return content
+
+
+@pytest.fixture
+def committed() -> dict[str, Any]:
+    """The committed params.yaml as plain types; a test may change its own copy."""
+    return copy.deepcopy(_read())
+
+
+@pytest.fixture
+def params(committed: dict[str, Any]) -> Params:
+    """The committed params.yaml, validated."""
+    return parse(committed)

@@ -1,0 +1,195 @@
+"""params.yaml: what is refused, and the sentence that says so."""
+
+from __future__ import annotations
+
+import json
+import math
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from ctxgcd.config import Params, parse, read
+from ctxgcd.errors import UserError
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def change(config: dict[str, Any], place: str, value: Any) -> None:
+    """Set the key at a dotted place; DELETE takes it away."""
+    *above, last = place.split(".")
+    for part in above:
+        config = config[part]
+    if value is DELETE:
+        del config[last]
+    else:
+        config[last] = value
+
+
+DELETE = object()
+PAPER = "protocols.paper"
+
+
+def test_committed_file_is_valid(committed: dict[str, Any]) -> None:
+    params = read(ROOT / "params.yaml")
+    assert params == parse(committed)
+    assert params.model_dump(by_alias=True) == committed  # nothing added, nothing dropped, nothing converted
+
+
+def test_numbers_read_alike_by_old_and_new_yaml(committed: dict[str, Any]) -> None:
+    """`1e-3` is a string to one reader and a number to the other; so are `on`, `010` and their kind."""
+    text = (ROOT / "params.yaml").read_text(encoding="utf-8")
+    ruamel = pytest.importorskip("ruamel.yaml")
+    reader = ruamel.YAML(typ="safe", pure=True)
+    assert reader.version is None  # 1.2
+    assert reader.load(text) == committed
+
+
+CASES: list[tuple[str, Any, list[str]]] = [
+    # unknown keys: the place and the nearest valid key
+    (f"{PAPER}.epoch", 3, [f"{PAPER}: unknown key 'epoch'", "did you mean 'epochs'?"]),
+    (f"{PAPER}.t_warm", 3, [f"{PAPER}: unknown key 't_warm'", "did you mean 'T_warm'?"]),
+    ("settings.paper.lambda_m", 0.1, ["settings.paper: unknown key 'lambda_m'", "did you mean 'lambda_"]),
+    ("benchmarks.cub.entropy_weigth", 1.0, ["benchmarks.cub: unknown key", "did you mean 'entropy_weight'?"]),
+    ("benchmarks.cub.images.tests", 1, ["benchmarks.cub.images: unknown key", "did you mean 'test'?"]),
+    ("split.seeds", 1, ["split: unknown key 'seeds'", "did you mean 'seed'?"]),
+    ("sensitivity.tau", [0.1], ["sensitivity: unknown key 'tau'", "valid: lambda_n, lambda_c, k"]),
+    ("benchmark", {}, ["unknown key 'benchmark'", "did you mean 'benchmarks'?"]),
+    ("shema", 1, ["unknown key 'shema'", "did you mean 'schema'?"]),
+    # missing keys
+    (f"{PAPER}.lr", DELETE, [f"{PAPER}.lr: this key is missing"]),
+    ("settings.paper.delta", DELETE, ["settings.paper.delta: this key is missing"]),
+    ("benchmarks.cub.images.test", DELETE, ["benchmarks.cub.images.test: this key is missing"]),
+    ("seeds", DELETE, ["seeds: this key is missing"]),
+    ("schema", DELETE, ["schema: this key is missing"]),
+    # wrong types
+    (f"{PAPER}.lr", "fast", [f"{PAPER}.lr", "found 'fast'"]),
+    (f"{PAPER}.lr", True, [f"{PAPER}.lr", "found True"]),
+    (f"{PAPER}.epochs", 10.5, [f"{PAPER}.epochs", "integer", "found 10.5"]),
+    (f"{PAPER}.epochs", "10", [f"{PAPER}.epochs", "integer", "found '10'"]),
+    (f"{PAPER}.epochs", True, [f"{PAPER}.epochs", "integer", "found True"]),
+    (f"{PAPER}.epochs", None, [f"{PAPER}.epochs", "integer", "found None"]),
+    ("seeds", 0, ["seeds", "list", "found 0"]),
+    ("seeds", ["0"], ["seeds.0", "integer", "found '0'"]),
+    ("benchmarks.cub.trial", 0, ["benchmarks.cub.trial", "bool", "found 0"]),
+    ("benchmarks.cub.overrides", [], ["benchmarks.cub.overrides", "dictionary"]),
+    ("benchmarks.cub", "cub", ["benchmarks.cub", "found 'cub'"]),
+    ("backbones.dino_vitb16.mean", [0.5, 0.5], ["backbones.dino_vitb16.mean", "3"]),
+    # what YAML 1.1 makes of 1e-3
+    (f"{PAPER}.lr_floor", yaml.safe_load("1e-3"), [f"{PAPER}.lr_floor", "number", "found '1e-3'"]),
+    # not finite
+    (f"{PAPER}.lr", math.nan, [f"{PAPER}.lr", "finite", "found nan"]),
+    (f"{PAPER}.lr", math.inf, [f"{PAPER}.lr", "finite", "found inf"]),
+    ("settings.paper.delta", yaml.safe_load(".inf"), ["settings.paper.delta", "finite", "found inf"]),
+    ("sensitivity.lambda_n", [0.1, math.nan], ["sensitivity.lambda_n.1", "finite", "found nan"]),
+    # out of range
+    ("settings.paper.lambda_n", -0.1, ["settings.paper.lambda_n", "greater than or equal to 0", "found -0.1"]),
+    ("settings.paper.lambda_c", -0.1, ["settings.paper.lambda_c", "greater than or equal to 0", "found -0.1"]),
+    ("benchmarks.cub.entropy_weight", -1.0, ["benchmarks.cub.entropy_weight", "greater than or equal to 0"]),
+    (f"{PAPER}.weight_decay", -1.0e-4, [f"{PAPER}.weight_decay", "greater than or equal to 0"]),
+    (f"{PAPER}.supervised_weight", 1.5, [f"{PAPER}.supervised_weight", "less than or equal to 1"]),
+    (f"{PAPER}.momentum", 1.0, [f"{PAPER}.momentum", "less than 1"]),
+    (f"{PAPER}.lr", 0.0, [f"{PAPER}.lr", "greater than 0"]),
+    (f"{PAPER}.student_temperature", 0, [f"{PAPER}.student_temperature", "greater than 0"]),
+    (f"{PAPER}.threads", 0, [f"{PAPER}.threads", "greater than or equal to 1"]),
+    ("settings.paper.tau", 0.0, ["settings.paper.tau", "greater than 0"]),
+    ("settings.paper.k", 1, ["settings.paper.k", "greater than or equal to 2"]),
+    ("settings.paper.reciprocal", "data", ["settings.paper.reciprocal", "'batch'", "'dataset'", "found 'data'"]),
+    ("settings.paper.teacher_schedule", "step", ["settings.paper.teacher_schedule", "'linear'", "'cosine'"]),
+    ("split.labelled_share", 1.0, ["split.labelled_share", "less than 1"]),
+    ("split.seed", -1, ["split.seed", "greater than or equal to 0"]),
+    ("rows.main", [], ["rows.main", "at least 1"]),
+    ("seeds", [], ["seeds", "at least 1"]),
+    ("seeds", [0, 0], ["seeds are [0, 0]", "different"]),
+    ("seeds", [0, -1], ["seeds are [0, -1]", "non-negative"]),
+    ("schema", 2, ["schema is 2", "reads schema 1"]),
+    # possible each on its own, not together
+    (f"{PAPER}.crop", 300, [PAPER, "crop 300 is larger than resize 256", "give"]),
+    (f"{PAPER}.teacher_warmup_epochs", 201, [PAPER, "teacher_warmup_epochs 201 exceeds epochs 200", "give"]),
+    (f"{PAPER}.epochs", 20, [PAPER, "teacher_warmup_epochs 30 exceeds epochs 20"]),
+    # names that exist nowhere
+    ("benchmarks.cub.protocol", "papr", ["benchmarks.cub.protocol: unknown protocol 'papr'", "did you mean 'paper'?"]),
+    (f"{PAPER}.backbone", "dino_vitb", [f"{PAPER}.backbone: unknown backbone", "did you mean 'dino_vitb16'?"]),
+    ("tables.main_ssb", ["cub", "car"], ["tables.main_ssb: unknown benchmark 'car'", "did you mean 'scars'?"]),
+    ("tables.ssb", ["cub"], ["tables.ssb", "call it 'main_ssb'"]),
+    ("all_tables.main", ["main_sb"], ["all_tables.main: unknown table 'main_sb'", "did you mean 'main_ssb'?"]),
+    ("all_tables.ablation", ["cubb"], ["all_tables", "unknown benchmark 'cubb'", "did you mean 'cub'?"]),
+    ("all_tables.sensitivity", ["cifar"], ["all_tables", "unknown benchmark 'cifar'", "did you mean 'cifar10"]),
+    ("benchmarks.cub.overrides", {"lrr": 1.0}, ["benchmarks.cub.overrides: unknown key 'lrr'", "did you mean 'lr'?"]),
+    ("benchmarks.cub.settings", {"release": {}}, ["benchmarks.cub.settings", "did you mean 'released'?"]),
+    ("benchmarks.cub.settings", {"released": {"kk": 8}}, ["benchmarks.cub.settings.released: unknown key 'kk'"]),
+    ("settings.paper", DELETE, ["settings", "'paper'"]),
+]
+
+
+@pytest.mark.parametrize(("place", "value", "words"), CASES, ids=[f"{c[0]}={c[1]}" for c in CASES])
+def test_refused(committed: dict[str, Any], place: str, value: Any, words: list[str]) -> None:
+    change(committed, place, value)
+    with pytest.raises(UserError) as raised:
+        parse(committed)
+    sentence = str(raised.value)
+    assert sentence.startswith("params.yaml: ")
+    assert "\n" not in sentence
+    assert not [word for word in words if word not in sentence], sentence
+    assert raised.value.__suppress_context__  # no pydantic trace below the sentence
+
+
+def test_each_fault_is_told(committed: dict[str, Any]) -> None:
+    change(committed, f"{PAPER}.lr", -1.0)
+    change(committed, "settings.paper.k", "ten")
+    with pytest.raises(UserError, match=r"settings\.paper\.k.*; .*protocols\.paper\.lr"):
+        parse(committed)
+
+
+def test_whole_numbers_serve_as_numbers(committed: dict[str, Any]) -> None:
+    change(committed, f"{PAPER}.lr", 1)
+    change(committed, "settings.paper.lambda_n", 0)
+    found = parse(committed)
+    assert found.protocols["paper"].lr == 1.0
+    assert found.settings["paper"].lambda_n == 0.0
+
+
+def test_sections_do_not_change(params: Params) -> None:
+    with pytest.raises(ValueError, match="frozen"):
+        params.protocols["paper"].lr = 0.2
+
+
+def test_no_field_has_a_default() -> None:
+    sections, seen = [Params], set()
+    while sections:
+        model = sections.pop()
+        seen.add(model.__name__)
+        for name, field in model.model_fields.items():
+            assert field.is_required(), f"{model.__name__}.{name}"
+            for kind in (field.annotation, *getattr(field.annotation, "__args__", ())):
+                if hasattr(kind, "model_fields"):
+                    sections.append(kind)
+    assert {"Protocol", "Settings", "Benchmark", "Backbone", "Images", "Rows"} <= seen
+
+
+@pytest.mark.parametrize(
+    ("text", "words"), [("a: [1", "not valid YAML"), ("- a\n", "params.yaml"), ("", "params.yaml"), (None, "does not exist")]
+)
+def test_unreadable_files(tmp_path: Path, text: str | None, words: str) -> None:
+    path = tmp_path / "params.yaml"
+    if text is not None:
+        path.write_text(text)
+    with pytest.raises(UserError, match=words) as raised:
+        read(path)
+    assert "\n" not in str(raised.value)
+
+
+def test_a_script_ends_with_the_sentence_alone(committed: dict[str, Any]) -> None:
+    """The way from a wrong value to the terminal: one line on stderr, status 2."""
+    change(committed, f"{PAPER}.crop", 300)
+    script = "import json, sys\nfrom ctxgcd.config import parse\nfrom ctxgcd.errors import reported\n"
+    script += "with reported():\n    parse(json.loads(sys.stdin.read()))\n"
+    call = [sys.executable, "-c", script]
+    done = subprocess.run(call, input=json.dumps(committed), capture_output=True, text=True, cwd=ROOT)
+    assert done.returncode == 2
+    assert done.stdout == ""
+    assert done.stderr.count("\n") == 1
+    assert done.stderr.startswith("error: params.yaml: protocols.paper: crop 300 is larger than resize 256")

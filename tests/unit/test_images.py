@@ -1,0 +1,364 @@
+"""Sampler, random streams, the image store and the views, against PIL, torchvision and plain loops."""
+
+from __future__ import annotations
+
+import itertools
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from torch import Tensor
+from torchvision import transforms
+from torchvision.transforms import InterpolationMode
+from torchvision.transforms import functional as F
+
+from ctxgcd.errors import UserError
+from ctxgcd.features import extract_test_view, extract_view_bank, load_kept
+from ctxgcd.images.sampler import draw_batches
+from ctxgcd.images.store import Store, open_store, pack, pixels_file, resize_shorter
+from ctxgcd.images.streams import generator
+from ctxgcd.images.views import Cropper, normalisation_table
+from ctxgcd.models.backbone import Backbone
+
+torch.set_num_threads(1)
+
+MEAN, STD = [0.485, 0.456, 0.406], [0.229, 0.224, 0.225]
+
+
+# -- sampler ---------------------------------------------------------------------------------------------
+
+
+def members(labelled: int, of: int) -> Tensor:
+    flags = torch.zeros(of, dtype=torch.bool)
+    flags[torch.randperm(of, generator=torch.Generator().manual_seed(0))[:labelled]] = True
+    return flags
+
+
+@pytest.mark.parametrize(("labelled", "of", "size"), [(5, 100, 8), (50, 100, 10), (3, 7, 2), (1, 2, 1), (90, 100, 99)])
+def test_sampler_draws_an_epoch(labelled: int, of: int, size: int) -> None:
+    flags = members(labelled, of)
+    batches = draw_batches(flags, size, generator(0, "sampler"))
+    assert batches.shape == (of // size, size)  # the incomplete last batch is dropped
+    assert batches.dtype == torch.int64
+    assert ((batches >= 0) & (batches < of)).all()
+    assert torch.equal(batches, draw_batches(flags, size, generator(0, "sampler")))
+    assert of < 10 or not torch.equal(batches, draw_batches(flags, size, generator(1, "sampler")))
+
+
+def slow_shares(flags: list[bool]) -> list[float]:
+    """Each image's chance in one draw: weight 1 in D^l and |D^l|/|D^u| in D^u, over their sum."""
+    n_labelled = sum(flags)
+    weights = [1.0 if flag else n_labelled / (len(flags) - n_labelled) for flag in flags]
+    return [weight / sum(weights) for weight in weights]
+
+
+@pytest.mark.parametrize(("labelled", "of"), [(3, 12), (9, 12), (1, 20)])
+def test_sampler_against_its_weights(labelled: int, of: int) -> None:
+    flags = members(labelled, of)
+    epochs = 20_000 // of
+    drawn = torch.cat([draw_batches(flags, 1, generator(0, "sampler", epoch)).flatten() for epoch in range(epochs)])
+    found = drawn.bincount(minlength=of).double() / len(drawn)
+    expected = torch.tensor(slow_shares(flags.tolist()), dtype=torch.float64)
+    # Five standard errors of a share, so that a right sampler fails less than once in 10^5 seeds.
+    assert ((found - expected).abs() < 5 * (expected * (1 - expected) / len(drawn)).sqrt()).all()
+    half = flags[drawn].double().mean()
+    assert abs(half - 0.5) < 5 * 0.5 / len(drawn) ** 0.5
+
+
+def test_sampler_draws_with_replacement() -> None:
+    drawn = draw_batches(members(50, 100), 100, generator(0, "sampler"))[0]
+    assert len(drawn.unique()) < 100
+
+
+def test_sampler_leaves_the_global_stream_alone() -> None:
+    flags = members(20, 100)
+    torch.manual_seed(1)
+    first, after = draw_batches(flags, 8, generator(0, "sampler")), torch.rand(1)
+    torch.manual_seed(1)
+    assert torch.rand(1) == after
+    torch.manual_seed(2)
+    assert torch.equal(first, draw_batches(flags, 8, generator(0, "sampler")))
+
+
+@pytest.mark.parametrize(
+    ("labelled", "of", "size", "words"),
+    [(0, 10, 2, "0 labelled images of 10"), (10, 10, 2, "10 labelled images of 10"), (5, 10, 11, "batch_size 11")],
+)
+def test_sampler_refuses(labelled: int, of: int, size: int, words: str) -> None:
+    with pytest.raises(UserError, match=words):
+        draw_batches(members(labelled, of), size, generator(0, "sampler"))
+
+
+# -- streams ---------------------------------------------------------------------------------------------
+
+
+def test_streams() -> None:
+    names = ("sampler", "views", "queries", "query_views", "heads", "view_bank")
+    keys = list(itertools.product((0, 1, 2, 10), names, (0, 1, 10)))
+    draws = [tuple(torch.rand(2, generator=generator(*key)).tolist()) for key in keys]
+    assert len(set(draws)) == len(keys)
+    assert draws == [tuple(torch.rand(2, generator=generator(*key)).tolist()) for key in keys]
+    assert draws[0] == tuple(torch.rand(2, generator=generator(0, "sampler")).tolist())
+
+
+def test_streams_do_not_depend_on_the_global_one() -> None:
+    torch.manual_seed(5)
+    first = torch.rand(3, generator=generator(0, "views", 2))
+    state = torch.get_rng_state()
+    assert torch.equal(first, torch.rand(3, generator=generator(0, "views", 2)))
+    assert torch.equal(torch.get_rng_state(), state)
+
+
+# -- store -----------------------------------------------------------------------------------------------
+
+SHAPES = [(36, 36), (24, 40), (40, 24), (500, 37), (37, 500), (1, 1), (1, 40), (40, 1), (2, 3), (35, 36), (36, 100)]
+SHAPES += [(37, 36), (101, 53)]
+
+
+def paint(height: int, width: int, mode: str = "RGB", seed: int = 0) -> Image.Image:
+    draw = np.random.RandomState(seed + 1000 * height + width)
+    image = Image.fromarray(draw.randint(0, 256, (height, width, 3), dtype=np.uint8))
+    return image.quantize(16) if mode == "P" else image.convert(mode)
+
+
+def write(folder: Path, images: list[Image.Image], suffixes: list[str] | None = None) -> list[str]:
+    """Save images and return their paths below the folder."""
+    folder.mkdir(exist_ok=True)
+    names = [f"{i:03d}{suffixes[i] if suffixes else '.png'}" for i in range(len(images))]
+    for name, image in zip(names, images, strict=True):
+        image.save(folder / name)
+    return names
+
+
+def reference(path: Path, size: int) -> Image.Image:
+    """torchvision's Resize on the decoded PIL image."""
+    with Image.open(path) as image:
+        return transforms.Resize(size, InterpolationMode.BICUBIC, antialias=True)(image.convert("RGB"))
+
+
+def unpacked(store: Store, i: int) -> np.ndarray:
+    height, width, start = (int(t[i]) for t in (store.heights, store.widths, store.offsets))
+    return store.pixels[start : start + height * width].view(height, width, 3).numpy()
+
+
+@pytest.mark.parametrize("size", [36, 8, 73])
+def test_store_holds_what_torchvision_resizes(tmp_path: Path, size: int) -> None:
+    images = [paint(*shape) for shape in SHAPES]
+    modes = ["L", "P", "CMYK", "1", "RGBA", "LA"]
+    images += [paint(50, 41, mode) for mode in modes]
+    suffixes = [".png"] * len(SHAPES) + [".jpg" if mode == "CMYK" else ".png" for mode in modes]
+    names = write(tmp_path / "images", images, suffixes)
+    digest = pack("cub", tmp_path / "images", names, size, tmp_path / "store.npz", 1)
+    store = open_store(tmp_path / "store.npz")
+    assert len(store) == len(names)
+    for i, name in enumerate(names):
+        expected = np.asarray(reference(tmp_path / "images" / name, size))
+        assert min(expected.shape[:2]) == size
+        assert np.array_equal(unpacked(store, i), expected), name
+    assert len(digest) == 64
+    assert int(store.offsets[-1] + store.heights[-1] * store.widths[-1]) == len(store.pixels)
+
+
+def test_resize_keeps_an_image_that_fits() -> None:
+    image = paint(36, 80)
+    assert resize_shorter(image, 36) is image
+
+
+def test_store_does_not_depend_on_the_workers(tmp_path: Path) -> None:
+    names = write(tmp_path / "images", [paint(9 + i % 3, 9 + i % 5, seed=i) for i in range(300)])
+    folder = tmp_path / "images"
+    digests = [pack("cub", folder, names, 8, tmp_path / f"{workers}.npz", workers) for workers in (1, 2)]
+    assert digests[0] == digests[1]
+    assert pixels_file(tmp_path / "1.npz").read_bytes() == pixels_file(tmp_path / "2.npz").read_bytes()
+    swapped = pack("cub", folder, [names[1], names[0], *names[2:]], 8, tmp_path / "s.npz", 1)
+    assert swapped != digests[0]
+
+
+@pytest.mark.parametrize(("count", "workers"), [(3, 1), (300, 2)])
+def test_a_broken_image_is_named_and_nothing_is_left(tmp_path: Path, count: int, workers: int) -> None:
+    names = write(tmp_path / "images", [paint(30, 30, seed=i) for i in range(count)], [".jpg"] * count)
+    broken = tmp_path / "images" / names[-2]
+    broken.write_bytes(broken.read_bytes()[:300])
+    with pytest.raises(UserError, match=f"{broken} cannot be decoded as an image") as raised:
+        pack("cub", tmp_path / "images", names, 8, tmp_path / "store.npz", workers)
+    assert "\n" not in str(raised.value)
+    assert [path.name for path in tmp_path.iterdir()] == ["images"]
+
+
+def test_an_absent_image_is_named(tmp_path: Path) -> None:
+    names = write(tmp_path / "images", [paint(30, 30)])
+    with pytest.raises(UserError, match="nowhere.png is missing"):
+        pack("cub", tmp_path / "images", [*names, "nowhere.png"], 8, tmp_path / "store.npz", 1)
+
+
+@pytest.fixture
+def packed(tmp_path: Path) -> Path:
+    """A small store of odd shapes, packed at 36 pixels."""
+    names = write(tmp_path / "images", [paint(*shape) for shape in SHAPES])
+    pack("cub", tmp_path / "images", names, 36, tmp_path / "store.npz", 1)
+    return tmp_path / "store.npz"
+
+
+@pytest.mark.parametrize("kind", ["short", "long", "absent"])
+def test_pixels_of_another_size_are_refused(packed: Path, kind: str) -> None:
+    pixels = pixels_file(packed)
+    content = pixels.read_bytes()
+    pixels.unlink()
+    if kind != "absent":
+        pixels.write_bytes(content[:-1] if kind == "short" else content + b"0")
+    with pytest.raises(UserError, match=rf"does not have the {len(content)} bytes .* delete it and run again"):
+        open_store(packed)
+
+
+@pytest.mark.parametrize("kind", ["cut", "empty", "foreign", "absent", "other arrays"])
+def test_a_damaged_index_is_refused(packed: Path, kind: str) -> None:
+    content = packed.read_bytes()
+    packed.unlink()
+    if kind == "other arrays":
+        np.savez(packed, heights=np.ones(1, np.int64))
+    elif kind != "absent":
+        packed.write_bytes({"cut": content[: len(content) // 2], "empty": b"", "foreign": b"not an index"}[kind])
+    with pytest.raises(UserError, match=r"image store .* cannot be read .* delete it and run again"):
+        open_store(packed)
+
+
+def test_the_pixels_file_is_never_written_to(packed: Path) -> None:
+    before = pixels_file(packed).read_bytes()
+    store = open_store(packed)
+    store.pixels[:10] = 7
+    assert pixels_file(packed).read_bytes() == before
+
+
+# -- views -----------------------------------------------------------------------------------------------
+
+NORMALISE = transforms.Compose([transforms.ToTensor(), transforms.Normalize(MEAN, STD)])
+
+
+def cropper_of(packed: Path, crop: int) -> Cropper:
+    return Cropper(open_store(packed), crop, normalisation_table(MEAN, STD))
+
+
+def pil(packed: Path, i: int) -> Image.Image:
+    return reference(packed.parent / "images" / f"{i:03d}.png", 36)
+
+
+@pytest.mark.parametrize(("mean", "std"), [(MEAN, STD), ([0.5] * 3, [0.5] * 3), ([0.1, 0.2, 0.3], [0.7, 1.1, 0.013])])
+def test_normalisation_table_is_torchvisions(mean: list[float], std: list[float]) -> None:
+    every = np.arange(256, dtype=np.uint8).reshape(16, 16)
+    image = Image.fromarray(np.stack([every] * 3, axis=2))
+    expected = transforms.Normalize(mean, std)(transforms.ToTensor()(image)).reshape(3, 256).T
+    assert torch.equal(normalisation_table(mean, std), expected)
+
+
+@pytest.mark.parametrize("crop", [36, 35, 32, 31, 8, 1])
+def test_test_view_is_the_pil_pipeline(packed: Path, crop: int) -> None:
+    cropper = cropper_of(packed, crop)
+    found = cropper.test_view(torch.arange(len(SHAPES)))
+    assert found.dtype == torch.float32
+    for i in range(len(SHAPES)):
+        assert torch.equal(found[i], NORMALISE(transforms.CenterCrop(crop)(pil(packed, i)))), SHAPES[i]
+
+
+def test_test_view_rounds_as_torchvision(packed: Path) -> None:
+    """Half a pixel goes to the even side: sides of every remainder, in the order asked for."""
+    cropper = cropper_of(packed, 33)
+    ids = torch.tensor([4, 0, 4, 10, 3])
+    found = cropper.test_view(ids)
+    for row, i in enumerate(ids.tolist()):
+        assert torch.equal(found[row], NORMALISE(transforms.CenterCrop(33)(pil(packed, i))))
+
+
+@pytest.mark.parametrize("crop", [36, 32, 9])
+def test_cut_is_the_pil_pipeline(packed: Path, crop: int) -> None:
+    cropper, draw = cropper_of(packed, crop), np.random.RandomState(0)
+    ids = draw.randint(0, len(SHAPES), 60)
+    sizes = [pil(packed, i).size for i in ids]
+    tops = np.array([draw.randint(0, height - crop + 1) for _, height in sizes])
+    lefts = np.array([draw.randint(0, width - crop + 1) for width, _ in sizes])
+    flips = draw.rand(60) < 0.5
+    found = cropper.cut(*(torch.from_numpy(values) for values in (ids, tops, lefts, flips)))
+    assert found.shape == (60, 3, crop, crop)
+    for row, (i, top, left, flip) in enumerate(zip(ids, tops.tolist(), lefts.tolist(), flips, strict=True)):
+        image = F.crop(pil(packed, i), top, left, crop, crop)
+        assert torch.equal(found[row], NORMALISE(F.hflip(image) if flip else image))
+
+
+def test_train_view_is_the_pil_pipeline_for_its_draws(packed: Path) -> None:
+    crop, cropper = 32, cropper_of(packed, 32)
+    ids = torch.randint(0, len(SHAPES), (50,), generator=torch.Generator().manual_seed(0))
+    found = cropper.train_view(ids, generator(3, "views", 1))
+    draws = torch.rand(50, 3, generator=generator(3, "views", 1), dtype=torch.float64).tolist()
+    for row, (i, (down, right, flip)) in enumerate(zip(ids.tolist(), draws, strict=True)):
+        image = pil(packed, i)
+        width, height = image.size
+        image = F.crop(image, int(down * (height - crop + 1)), int(right * (width - crop + 1)), crop, crop)
+        assert torch.equal(found[row], NORMALISE(F.hflip(image) if flip < 0.5 else image))
+
+
+def test_train_views_reach_the_whole_image(packed: Path) -> None:
+    """Every offset occurs, and both directions: a crop over the whole image, one draw an image."""
+    image = SHAPES.index((36, 36))
+    cropper = cropper_of(packed, 34)
+    corners = {
+        cropper.cut(*(torch.tensor([v]) for v in (image, top, left)), torch.tensor([flip])).numpy().tobytes()
+        for top, left, flip in itertools.product(range(3), range(3), (False, True))
+    }
+    assert len(corners) == 18
+    found = cropper.train_view(torch.full((500,), image), generator(0, "views"))
+    drawn = [view.numpy().tobytes() for view in found]
+    assert set(drawn) == corners
+    # 500 draws of 18 equal chances: each 28 times, give or take five standard deviations.
+    assert all(2 < drawn.count(corner) < 54 for corner in corners)
+
+
+def test_train_view_is_deterministic(packed: Path) -> None:
+    cropper, ids = cropper_of(packed, 20), torch.arange(len(SHAPES))
+    torch.manual_seed(0)
+    first = cropper.train_view(ids, generator(0, "views"))
+    torch.manual_seed(1)
+    assert torch.equal(first, cropper.train_view(ids, generator(0, "views")))
+    assert not torch.equal(first, cropper.train_view(ids, generator(0, "views", 1)))
+    stream = generator(0, "views")
+    assert not torch.equal(cropper.train_view(ids, stream), cropper.train_view(ids, stream))
+
+
+# -- kept features -----------------------------------------------------------------------------------------
+
+
+def flat() -> Backbone:
+    """A trunk that keeps the pixels, so that what is kept can be compared."""
+    return Backbone(torch.nn.Flatten(), torch.nn.Identity(), 3 * 20 * 20)
+
+
+def test_kept_test_views(packed: Path, tmp_path: Path) -> None:
+    cropper = cropper_of(packed, 20)
+    extract_test_view(flat(), cropper, tmp_path / "kept.npy")
+    kept = load_kept(tmp_path / "kept.npy", (len(SHAPES),))
+    assert torch.equal(kept, cropper.test_view(torch.arange(len(SHAPES))).flatten(1))
+
+
+def test_view_bank_rows(packed: Path, tmp_path: Path) -> None:
+    """View v of image i is row v * images + i, and v has a stream of its own."""
+    cropper, images, ids = cropper_of(packed, 20), 5, torch.arange(5)
+    for name, seed in (("a", 4), ("b", 4), ("c", 5)):
+        extract_view_bank(flat(), cropper, images, 3, seed, tmp_path / f"{name}.npy")
+    kept = load_kept(tmp_path / "a.npy", (3 * images,)).view(3, images, -1)
+    for view in range(3):
+        assert torch.equal(kept[view], cropper.train_view(ids, generator(4, "view_bank", view)).flatten(1))
+    assert (tmp_path / "a.npy").read_bytes() == (tmp_path / "b.npy").read_bytes()
+    assert (tmp_path / "a.npy").read_bytes() != (tmp_path / "c.npy").read_bytes()
+
+
+@pytest.mark.parametrize("kind", ["cut", "empty", "foreign", "absent", "other shape"])
+def test_damaged_kept_features_are_refused(tmp_path: Path, kind: str) -> None:
+    path = tmp_path / "kept.npy"
+    np.save(path, np.zeros((4, 3), np.float32))
+    content = path.read_bytes()
+    if kind == "absent":
+        path.unlink()
+    elif kind != "other shape":
+        path.write_bytes({"cut": content[:-8], "empty": b"", "foreign": b"something else"}[kind])
+    with pytest.raises(UserError, match=r"kept features .* delete them and run again"):
+        load_kept(path, (5,))

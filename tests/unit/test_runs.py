@@ -1,0 +1,492 @@
+"""What a run is: row names, precedence of values, identity, which runs the tables need, what is refused."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ctxgcd import runs
+from ctxgcd.config import Params, parse
+from ctxgcd.errors import UserError
+from ctxgcd.runs import identity, parse_row, requested_benchmarks, resolve, table_runs
+
+ROOT = Path(__file__).resolve().parents[2]
+EIGHT = ["cub", "scars", "aircraft", "cifar10", "cifar100", "imagenet_100", "herbarium_19", "imagenet_1k"]
+BOTH = ["L_n", "L_c"]
+
+
+def edited(committed: dict[str, Any], place: str, value: Any) -> Params:
+    *above, last = place.split(".")
+    section = committed
+    for part in above:
+        section = section[part]
+    section[last] = value
+    return parse(committed)
+
+
+def told(call: Callable[[], Any]) -> str:
+    """The sentence of the UserError that the call raises."""
+    with pytest.raises(UserError) as raised:
+        call()
+    assert "\n" not in str(raised.value)
+    return str(raised.value)
+
+
+# -- row names -------------------------------------------------------------------------------------------
+
+ROWS: list[tuple[str, tuple[str, str | None, dict[str, Any], list[str], list[str]]]] = [
+    ("kmeans", ("kmeans", None, {}, BOTH, [])),
+    ("simgcd", ("simgcd", None, {}, BOTH, [])),
+    ("full-paper", ("full", "paper", {}, BOTH, [])),
+    ("full-released", ("full", "released", {}, BOTH, [])),
+    ("full-mended", ("full", "mended", {}, BOTH, [])),
+    ("full-paper+lambda_n=0.3", ("full", "paper", {"lambda_n": 0.3}, BOTH, [])),
+    ("full-paper-without-n", ("full", "paper", {}, ["L_c"], [])),
+    ("full-paper-without-c", ("full", "paper", {}, ["L_n"], [])),
+    ("full-paper-zero", ("full", "paper", {}, BOTH, BOTH)),
+    ("full-mended-without-n", ("full", "mended", {}, ["L_c"], [])),
+    ("full-paper+k=20", ("full", "paper", {"k": 20}, BOTH, [])),
+    ("full-paper+lambda_n=0.3+lambda_c=0.5", ("full", "paper", {"lambda_n": 0.3, "lambda_c": 0.5}, BOTH, [])),
+    ("full-paper+lambda_n=1e-05", ("full", "paper", {"lambda_n": 1e-05}, BOTH, [])),
+    ("full-paper+lambda_n=1e-05-without-c", ("full", "paper", {"lambda_n": 1e-05}, ["L_n"], [])),
+    ("full-paper+lr=1.0e-3+k=5-zero", ("full", "paper", {"lr": 0.001, "k": 5}, BOTH, BOTH)),
+    ("full-paper+settings=paper_stated", ("full", "paper", {"settings": "paper_stated"}, BOTH, [])),
+    ("full-paper+settings=paper_stated-without-n", ("full", "paper", {"settings": "paper_stated"}, ["L_c"], [])),
+    ("simgcd+settings=paper_stated", ("simgcd", None, {"settings": "paper_stated"}, BOTH, [])),
+    ("simgcd+lr=0.05", ("simgcd", None, {"lr": 0.05}, BOTH, [])),
+    ("full-paper+reciprocal=dataset", ("full", "paper", {"reciprocal": "dataset"}, BOTH, [])),
+]
+
+
+@pytest.mark.parametrize(("row", "parts"), ROWS, ids=[row for row, _ in ROWS])
+def test_rows_that_can_be_read(params: Params, row: str, parts: Any) -> None:
+    assert parse_row(row) == parts
+    resolved = resolve(params, "cub", row, 0)
+    assert resolved["row"] == row
+    assert resolved["method"] == parts[0]
+    for key, value in parts[2].items():
+        if key in resolved:
+            assert resolved[key] == value
+            assert type(resolved[key]) is type(value)
+
+
+REFUSED_ROWS: list[tuple[str, list[str]]] = [
+    ("full-papr", ["unknown variant of full 'papr'", "did you mean 'paper'?", "paper, released, mended"]),
+    ("full", ["unknown variant of full", "paper, released, mended"]),
+    ("full-realeased", ["did you mean 'released'?"]),
+    ("ful-paper", ["unknown method 'ful'", "did you mean 'full'?"]),
+    ("simgdc", ["unknown method 'simgdc'", "did you mean 'simgcd'?", "kmeans, simgcd, full"]),
+    ("k-means", ["unknown method 'k'", "kmeans, simgcd, full"]),
+    ("", ["unknown method ''"]),
+    ("simgcd-paper", ["simgcd has neither variants nor context terms"]),
+    ("simgcd-without-n", ["simgcd has neither variants nor context terms", "write 'simgcd'"]),
+    ("kmeans-zero", ["kmeans has neither variants nor context terms"]),
+    ("full-paper-without-m", ["cannot be read", "-without-n|-without-c|-zero"]),
+    ("full-paper-without-n-without-c", ["cannot be read"]),
+    ("full-paper+lambda_n", ["cannot be read", "+key=value"]),
+    ("full-paper+lambda_n=", ["cannot be read"]),
+    ("full-paper lambda_n=0.3", ["cannot be read"]),
+    ("full-paper+lamda_n=0.3", ["unknown parameter 'lamda_n'", "did you mean 'lambda_n'?"]),
+    ("full-paper+settings=paper_statd", ["unknown settings 'paper_statd'", "did you mean 'paper_stated'?"]),
+    ("simgcd+k=8", ["unknown parameter 'k'"]),
+    ("simgcd+T_warm=8", ["unknown parameter 'T_warm'"]),
+    ("kmeans+lr=0.1", ["unknown parameter 'lr'", "kmeans_restarts"]),
+    ("full-paper+kmeans_restarts=3", ["unknown parameter 'kmeans_restarts'"]),
+    ("full-paper+lambda_n=-0.1", ["lambda_n", "greater than or equal to 0", "found -0.1"]),
+    ("full-paper+lambda_n=NaN", ["lambda_n", "finite", "found nan"]),
+    ("full-paper+lambda_n=Infinity", ["lambda_n", "finite", "found inf"]),
+    ("full-paper+lambda_n=much", ["lambda_n", "number", "found 'much'"]),
+    ("full-paper+k=8.5", ["k", "integer", "found 8.5"]),
+    ("full-paper+reciprocal=data", ["reciprocal", "'batch'", "'dataset'"]),
+]
+
+
+@pytest.mark.parametrize(("row", "words"), REFUSED_ROWS, ids=[row or "empty" for row, _ in REFUSED_ROWS])
+def test_rows_that_are_refused(params: Params, row: str, words: list[str]) -> None:
+    sentence = told(lambda: resolve(params, "cub", row, 0))
+    assert not [word for word in words if word not in sentence], sentence
+    assert row in sentence
+
+
+def test_unknown_benchmark(params: Params) -> None:
+    assert "did you mean 'scars'?" in told(lambda: resolve(params, "cars", "simgcd", 0))
+
+
+# -- values and their order of precedence ------------------------------------------------------------------
+
+
+def test_released_k_of_each_benchmark(params: Params) -> None:
+    found = {b: resolve(params, b, "full-released", 0)["k"] for b in EIGHT}
+    assert found == {b: 8 if b in ("cub", "cifar100") else 4 for b in EIGHT}
+    assert {resolve(params, b, "full-paper", 0)["k"] for b in EIGHT} == {10}
+
+
+def test_settings_of_each_variant(params: Params) -> None:
+    names = ("lambda_n", "lambda_c", "k", "context_delay", "settings", "variant", "T_warm")
+    table = {row: resolve(params, "scars", row, 0) for row in ("full-paper", "full-released", "full-mended")}
+    assert {row: tuple(p[n] for n in names) for row, p in table.items()} == {
+        "full-paper": (0.1, 0.3, 10, 0, "paper", "paper", 50),
+        "full-released": (0.1, 0.1, 4, 1, "released", "released", 50),
+        "full-mended": (0.1, 0.3, 10, 0, "paper", "mended", 50),
+    }
+    stated = resolve(params, "cub", "full-paper+settings=paper_stated", 0)
+    temperatures = ("info_nce_temperature", "sup_con_temperature", "teacher_schedule")
+    assert tuple(stated[t] for t in temperatures) == (0.07, 0.1, "cosine")
+    baseline = resolve(params, "cub", "simgcd", 0)
+    assert tuple(baseline[t] for t in temperatures) == (1.0, 0.07, "linear")
+    zero = resolve(params, "cub", "full-paper-zero", 0)
+    assert (zero["lambda_n"], zero["lambda_c"], zero["context_terms"]) == (0.0, 0.0, BOTH)
+
+
+def test_entropy_weight_of_each_benchmark(params: Params) -> None:
+    found = {b: resolve(params, b, "simgcd", 0)["entropy_weight"] for b in EIGHT}
+    assert found == {b: {"cub": 2.0, "cifar100": 4.0}.get(b, 1.0) for b in EIGHT}
+
+
+def test_precedence(committed: dict[str, Any]) -> None:
+    """Settings and protocol < overrides of the benchmark < its values of one settings < the row's own."""
+    cub = committed["benchmarks"]["cub"]
+
+    def k(row: str) -> Any:
+        return resolve(parse(committed), "cub", row, 0)["k"]
+
+    cub["settings"] = {}
+    assert (k("full-paper"), k("full-released"), k("full-mended")) == (10, 4, 10)
+    cub["overrides"] = {"k": 6, "lr": 0.07}
+    assert (k("full-paper"), k("full-released")) == (6, 6)
+    cub["settings"] = {"released": {"k": 8}}
+    assert (k("full-paper"), k("full-released")) == (6, 8)
+    assert (k("full-paper+k=12"), k("full-released+k=12")) == (12, 12)
+    assert k("full-paper+settings=released") == 8
+    assert resolve(parse(committed), "cub", "simgcd", 0)["lr"] == 0.07
+    assert resolve(parse(committed), "cub", "simgcd+lr=0.3", 0)["lr"] == 0.3
+    assert resolve(parse(committed), "scars", "simgcd", 0)["lr"] == 0.1
+
+
+def test_a_wrong_override_is_refused_where_it_stands(committed: dict[str, Any]) -> None:
+    changed = edited(committed, "benchmarks.cub.overrides", {"lr": "fast"})
+    sentence = told(lambda: resolve(changed, "cub", "simgcd", 0))
+    assert "benchmark cub" in sentence
+    assert "lr" in sentence
+    assert "found 'fast'" in sentence
+
+
+def test_the_seed_is_part_of_a_run(params: Params) -> None:
+    identities = {identity(resolve(params, "cub", "simgcd", seed)) for seed in range(5)}
+    assert len(identities) == 5
+    assert runs.Run("cub", "simgcd", 3).folder == "results/runs/cub/simgcd/seed3"
+
+
+# -- identity ----------------------------------------------------------------------------------------------
+
+OF_IMAGES = {
+    *("split.seed", "split.labelled_share", "benchmarks.cub.classes", "backbones.dino_vitb16.mean"),
+    *("backbones.dino_vitb16.std", "backbones.dino_vitb16.model", "backbones.dino_vitb16.weights"),
+    *("protocols.paper.backbone", "protocols.paper.resize", "protocols.paper.crop", "protocols.paper.threads"),
+}
+OF_BASELINE = {
+    *("protocols.paper.tail_blocks", "protocols.paper.tail_lr_factor", "protocols.paper.view_bank"),
+    *("protocols.paper.projector_width", "protocols.paper.projection_dim", "protocols.paper.epochs"),
+    *("protocols.paper.batch_size", "protocols.paper.lr", "protocols.paper.lr_floor", "protocols.paper.momentum"),
+    *("protocols.paper.weight_decay", "protocols.paper.supervised_weight", "protocols.paper.student_temperature"),
+    *("protocols.paper.teacher_temperature_start", "protocols.paper.teacher_temperature_end"),
+    *("protocols.paper.teacher_warmup_epochs", "benchmarks.cub.entropy_weight"),
+    *("settings.paper.info_nce_temperature", "settings.paper.sup_con_temperature", "settings.paper.teacher_schedule"),
+}
+OF_CONTEXT = {
+    *("protocols.paper.T_warm", "settings.paper.k", "settings.paper.context_delay", "settings.paper.neighbour_images"),
+    *("settings.paper.reciprocal", "settings.paper.tau", "settings.paper.lambda_c"),
+    *("settings.paper.lambda_n", "settings.paper.delta"),
+}
+OTHER: dict[str, Any] = {
+    **{"split.seed": 1, "split.labelled_share": 0.4, "benchmarks.cub.classes": 150},
+    **{"backbones.dino_vitb16.mean": [0.5, 0.5, 0.5], "backbones.dino_vitb16.std": [0.5, 0.5, 0.5]},
+    **{"backbones.dino_vitb16.model": "vit_base_patch16_224", "backbones.dino_vitb16.weights": "package"},
+    **{"protocols.paper.backbone": "efficientnet_lite0", "protocols.paper.resize": 260, "protocols.paper.crop": 192},
+    **{"protocols.paper.threads": 2, "protocols.paper.kmeans_restarts": 3, "protocols.paper.tail_blocks": 2},
+    **{"protocols.paper.tail_lr_factor": 0.5, "protocols.paper.view_bank": 4, "protocols.paper.view_bank_seed": 1},
+    **{"protocols.paper.projector_width": 512, "protocols.paper.projection_dim": 64, "protocols.paper.epochs": 190},
+    **{"protocols.paper.T_warm": 40, "protocols.paper.batch_size": 64, "protocols.paper.lr": 0.2},
+    **{"protocols.paper.lr_floor": 0.1, "protocols.paper.momentum": 0.8, "protocols.paper.weight_decay": 0.0},
+    **{"protocols.paper.supervised_weight": 0.5, "protocols.paper.student_temperature": 0.2},
+    **{"protocols.paper.teacher_temperature_start": 0.08, "protocols.paper.teacher_temperature_end": 0.05},
+    **{"protocols.paper.teacher_warmup_epochs": 20, "benchmarks.cub.entropy_weight": 1.5},
+    **{"settings.paper.k": 8, "settings.paper.lambda_n": 0.2, "settings.paper.lambda_c": 0.2},
+    **{"settings.paper.context_delay": 1, "settings.paper.neighbour_images": 64, "settings.paper.delta": 2.0},
+    **{"settings.paper.reciprocal": "dataset", "settings.paper.tau": 0.1, "settings.paper.teacher_schedule": "cosine"},
+    **{"settings.paper.info_nce_temperature": 0.5, "settings.paper.sup_con_temperature": 0.1},
+    # of these no run of `paper` values depends
+    **{"settings.released.lambda_c": 0.5, "protocols.fashion.lr": 0.5, "benchmarks.scars.entropy_weight": 3.0},
+    **{"benchmarks.cub.title": "Birds", "benchmarks.cub.folder": "birds", "benchmarks.cub.images": {"train": 7000, "test": 1}},
+    **{"backbones.dino_vitb16.note": "seen", "seeds": [0, 1, 2, 3], "sensitivity.k": [10], "rows.main": ["simgcd"]},
+    **{"all_tables.ablation": [], "tables.main_ssb": ["cub"]},
+}
+
+
+@pytest.mark.parametrize(
+    ("row", "reads"),
+    [
+        ("kmeans", OF_IMAGES | {"protocols.paper.kmeans_restarts"}),
+        ("simgcd", OF_IMAGES | OF_BASELINE | {"protocols.paper.view_bank_seed"}),
+        ("full-paper", OF_IMAGES | OF_BASELINE | OF_CONTEXT | {"protocols.paper.view_bank_seed"}),
+        ("full-mended", OF_IMAGES | OF_BASELINE | OF_CONTEXT | {"protocols.paper.view_bank_seed"}),
+    ],
+)
+def test_identity_holds_exactly_what_is_read(committed: dict[str, Any], row: str, reads: set[str]) -> None:
+    before = identity(resolve(parse(committed), "cub", row, 0))
+    changed = set()
+    for place, value in OTHER.items():
+        *above, last = place.split(".")
+        section = committed
+        for part in above:
+            section = section[part]
+        assert section[last] != value, place
+        kept, section[last] = section[last], value
+        if identity(resolve(parse(committed), "cub", row, 0)) != before:
+            changed.add(place)
+        section[last] = kept
+    assert changed == reads
+    assert reads < set(OTHER)
+
+
+@pytest.mark.parametrize(("row", "unread"), [("full-paper-without-n", "lambda_n"), ("full-paper-without-c", "lambda_c")])
+def test_weight_of_an_ablated_term_is_no_part_of_the_identity(
+    committed: dict[str, Any], row: str, unread: str
+) -> None:
+    before = identity(resolve(parse(committed), "cub", row, 0))
+    assert identity(resolve(edited(committed, f"settings.paper.{unread}", 0.9), "cub", row, 0)) == before
+
+
+def test_identity_does_not_depend_on_the_name_of_the_row(params: Params) -> None:
+    def of(row: str) -> str:
+        return identity(resolve(params, "cub", row, 0))
+
+    assert of("full-paper") == of("full-paper+lambda_n=0.1") == of("full-paper+settings=paper")
+    assert of("full-paper+lambda_n=1e-05") == of("full-paper+lambda_n=0.00001")
+    rows = ["simgcd", "kmeans", "full-paper", "full-mended", "full-released", "full-paper-zero"]
+    rows += ["full-paper-without-n", "full-paper-without-c", "full-paper+lambda_n=0.3", "full-paper+lambda_c=0.5"]
+    assert len({of(row) for row in rows}) == len(rows)
+
+
+def test_identity_depends_on_split_and_code(params: Params) -> None:
+    parameters = resolve(params, "cub", "simgcd", 0)
+    found = {identity(parameters), identity(parameters, "a"), identity(parameters, "", "a"), identity(parameters, "b")}
+    assert len(found) == 4
+    assert all(re.fullmatch(r"[0-9a-f]{16}", own) for own in found)
+    shuffled = dict(reversed(parameters.items()))
+    assert identity(shuffled) == identity(parameters)
+
+
+def test_identity_of_local_weights_is_their_content(committed: dict[str, Any], tmp_path: Path) -> None:
+    def own(path: Path) -> str:
+        return identity(resolve(edited(committed, "backbones.dino_vitb16.weights", str(path)), "cub", "simgcd", 0))
+
+    first, second, third = (tmp_path / name for name in ("a.pth", "b.pth", "c.pth"))
+    first.write_bytes(b"weights")
+    second.write_bytes(b"weights")
+    third.write_bytes(b"Weights")
+    assert own(first) == own(second) != own(third)
+    first.write_bytes(b"weightS")
+    assert own(first) != own(second)
+    assert str(tmp_path) not in str(resolve(parse(committed), "cub", "simgcd", 0))
+
+
+# -- which runs the tables need --------------------------------------------------------------------------
+
+
+def all_runs(params: Params) -> list[runs.Run]:
+    return list(dict.fromkeys(run for table in runs.all_tables(params) for run in table_runs(params, table)))
+
+
+def test_equal_runs_are_one(params: Params) -> None:
+    """No two runs of all tables compute the same, whatever their names."""
+    needed = all_runs(params)
+    identities = Counter(identity(resolve(params, r.benchmark, r.row, r.seed)) for r in needed)
+    assert len(identities) == len(needed)
+    rows = {run.row for run in needed}
+    assert "full-paper+lambda_n=0.3" in rows
+    assert not {"full-paper+lambda_n=0.1", "full-paper+lambda_c=0.3", "full-paper+k=10"} & rows
+    for table in runs.all_tables(params):
+        found = table_runs(params, table)
+        assert len(set(found)) == len(found)
+
+
+def test_sensitivity_rows(params: Params) -> None:
+    expected = ["full-paper"] + [f"full-paper+lambda_n={v}" for v in (0.3, 0.5, 0.7)]
+    expected += [f"full-paper+lambda_c={v}" for v in (0.1, 0.5, 0.7)] + ["full-paper+k=20", "full-paper+k=30"]
+    assert runs.table_rows(params, "sensitivity", "cub") == expected
+    points = runs.sensitivity_points(params, "cub")
+    assert [(key, value) for key, value, _ in points] == [
+        *(("lambda_n", v) for v in (0.1, 0.3, 0.5, 0.7)),
+        *(("lambda_c", v) for v in (0.1, 0.3, 0.5, 0.7)),
+        *(("k", v) for v in (10, 20, 30)),
+    ]
+
+
+def test_base_of_a_grid_follows_the_settings(committed: dict[str, Any]) -> None:
+    changed = edited(committed, "settings.paper.lambda_n", 0.5)
+    rows = runs.table_rows(changed, "sensitivity", "cub")
+    assert "full-paper+lambda_n=0.1" in rows
+    assert "full-paper+lambda_n=0.5" not in rows
+
+
+def test_counts_of_trainings(committed: dict[str, Any]) -> None:
+    def counted() -> tuple[int, int]:
+        needed = all_runs(parse(committed))
+        k_means = sum(run.row == "kmeans" for run in needed)
+        return len(needed) - k_means, k_means
+
+    assert counted() == (360, 24)
+    committed["rows"]["ablation"] = [
+        row for row in committed["rows"]["ablation"] if row not in ("full-mended", "full-paper-zero")
+    ]
+    assert counted() == (312, 24)
+    committed["seeds"] = [0]
+    assert counted() == (104, 8)
+
+
+def test_tables_and_seeds(params: Params) -> None:
+    assert runs.all_tables(params) == [
+        *("main_ssb", "main_generic", "main_challenging"),
+        *(f"ablation_{b}" for b in EIGHT),
+        *(f"sensitivity_{b}" for b in EIGHT),
+    ]
+    found = table_runs(params, "main_ssb")
+    assert [run.benchmark for run in found] == [b for b in ("cub", "scars", "aircraft") for _ in range(12)]
+    assert [run.seed for run in found] == [0, 1, 2] * 12
+    assert "did you mean 'main_ssb'?" in told(lambda: table_runs(params, "main_sb"))
+    assert "did you mean 'cub'?" in told(lambda: table_runs(params, "ablation_cubb"))
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        ([], EIGHT),
+        (["--cores", "8", "-n"], EIGHT),
+        (["all_tables"], EIGHT),
+        (["check_data"], EIGHT),
+        (["demo"], ["fashion"]),
+        (["--cores", "8", "demo", "-q", "all"], ["fashion"]),
+        (["benchmark_scars"], ["scars"]),
+        (["results/ablation_cub.csv"], ["cub"]),
+        (["results/sensitivity_cub.tex", "results/ablation_cub.md"], ["cub"]),
+        (["/somewhere/results/main_ssb.html"], ["cub", "scars", "aircraft"]),
+        (["results/runs/aircraft/full-paper+k=20/seed1/metrics.json"], ["aircraft"]),
+        (["results/main_challenging.csv", "demo"], ["herbarium_19", "imagenet_1k", "fashion"]),
+    ],
+)
+def test_requested_benchmarks(params: Params, words: list[str], expected: list[str]) -> None:
+    found = requested_benchmarks(params, words)
+    assert sorted(found) == sorted(expected)
+    assert len(set(found)) == len(found)
+
+
+@pytest.mark.parametrize(
+    ("word", "sentence"),
+    [
+        ("results/ablation_cubb.csv", "did you mean 'cub'?"),
+        ("results/main_sbs.csv", "did you mean 'main_ssb'?"),
+        ("benchmark_car", "did you mean 'scars'?"),
+        ("results/runs/cubs/simgcd/seed0/run.json", "did you mean 'cub'?"),
+        ("results/runs/cub/simgdc/seed0/run.json", "did you mean 'simgcd'?"),
+        ("results/runs/cub/full-paper+kk=3/seed0/run.json", "unknown parameter 'kk'"),
+    ],
+)
+def test_unknown_targets(params: Params, word: str, sentence: str) -> None:
+    assert sentence in told(lambda: requested_benchmarks(params, [word]))
+
+
+# -- what could not train, or would train something else ------------------------------------------------
+
+IMPOSSIBLE: list[tuple[str, Any, str, list[str]]] = [
+    ("settings.paper.k", 129, "full-paper", ["k is 129", "neighbour_images (128)", "smaller k"]),
+    ("benchmarks.cub.images", {"train": 200, "test": 1}, "full-paper+k=201+neighbour_images=300", ["k is 201", "(200)"]),
+    ("benchmarks.cub.images", {"train": 199, "test": 1}, "simgcd", ["K is 200", "199 training images"]),
+    ("benchmarks.cub.images", {"train": 199, "test": 1}, "kmeans", ["K is 200", "199 training images"]),
+    ("protocols.paper.batch_size", 5995, "simgcd", ["batch_size 5995", "5994 training images", "smaller"]),
+    ("settings.paper.neighbour_images", 5994 * 10 + 10, "full-paper", ["neighbour_images", "more queries than"]),
+    ("protocols.paper.tail_blocks", 0, "full-paper", ["tail_blocks is 0", "could not change a prediction"]),
+    ("protocols.paper.tail_blocks", 0, "full-released", ["tail_blocks is 0"]),
+    ("settings.released.reciprocal", "dataset", "full-released", ["reciprocal 'dataset'", "released", "'batch'"]),
+    ("protocols.paper.T_warm", 200, "full-paper", ["L_n and L_c would never act", "epoch 200 of 200", "lower T_warm"]),
+    ("protocols.paper.T_warm", 200, "full-paper-without-n", ["L_c would never act"]),
+    ("protocols.paper.T_warm", 199, "full-released", ["would never act", "epoch 200 of 200"]),
+    ("settings.paper.context_delay", 150, "full-paper", ["would never act", "epoch 200 of 200"]),
+]
+
+
+@pytest.mark.parametrize(
+    ("place", "value", "row", "words"), IMPOSSIBLE, ids=[f"{c[0]}={c[1]} {c[2]}" for c in IMPOSSIBLE]
+)
+def test_impossible_runs(committed: dict[str, Any], place: str, value: Any, row: str, words: list[str]) -> None:
+    changed = edited(committed, place, value)
+    sentence = told(lambda: resolve(changed, "cub", row, 0))
+    assert sentence.startswith(f"benchmark cub, row {row}: ")
+    assert not [word for word in words if word not in sentence], sentence
+
+
+def test_what_is_just_possible(committed: dict[str, Any]) -> None:
+    assert resolve(edited(committed, "settings.paper.k", 128), "cub", "full-paper", 0)["k"] == 128
+    assert resolve(parse(committed), "cub", "full-paper+k=2", 0)["k"] == 2
+    assert resolve(edited(committed, "protocols.paper.batch_size", 5994), "cub", "simgcd", 0)["batch_size"] == 5994
+    heads_only = edited(committed, "protocols.paper.tail_blocks", 0)
+    assert resolve(heads_only, "cub", "simgcd", 0)["tail_blocks"] == 0
+    committed["protocols"]["paper"]["tail_blocks"] = 1
+    never = edited(committed, "protocols.paper.T_warm", 200)
+    assert resolve(never, "cub", "simgcd", 0)["epochs"] == 200
+    assert resolve(never, "cub", "full-paper-zero", 0)["lambda_n"] == 0.0  # no weight that could act
+
+
+def test_k_of_one_has_no_neighbour(params: Params) -> None:
+    assert "greater than or equal to 2" in told(lambda: resolve(params, "cub", "full-paper+k=1", 0))
+
+
+def test_few_active_epochs_warn(committed: dict[str, Any]) -> None:
+    committed["protocols"]["paper"] |= {"T_warm": 196}
+    warnings = runs.check_all(parse(committed))
+    assert "cub/full-paper: the context terms act in only 4 of 200 epochs" in warnings
+    assert not [w for w in warnings if "simgcd" in w or "kmeans" in w or w.startswith("fashion")]
+
+
+def test_committed_rows_are_possible_without_a_warning(params: Params) -> None:
+    assert runs.check_all(params) == []
+
+
+def test_a_wrong_row_anywhere_is_found_before_anything_runs(committed: dict[str, Any]) -> None:
+    committed["rows"]["ablation"].append("full-papr")
+    assert "did you mean 'paper'?" in told(lambda: runs.check_all(parse(committed)))
+
+
+def test_classes_are_known_without_data(params: Params) -> None:
+    found = {b: resolve(params, b, "kmeans", 0)["K"] for b in EIGHT}
+    counts = [200, 196, 100, 10, 100, 100, 683, 1000]
+    assert found == dict(zip(EIGHT, counts, strict=True))
+    assert resolve(params, "fashion", "kmeans", 0)["K"] == 10
+    assert resolve(params, "cub50", "kmeans", 0)["K"] == 50
+    assert resolve(params, "fashion_trial", "kmeans", 0)["K"] == 5
+    assert resolve(params, "cub50_trial", "kmeans", 0)["K"] == 24  # the old ones among the first 50 of CUB
+
+
+# -- the light rooms -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "module",
+    [
+        *("ctxgcd.names", "ctxgcd.config", "ctxgcd.runs", "ctxgcd.plan", "ctxgcd.errors", "ctxgcd.files"),
+        *("ctxgcd.benchmarks.registry", "ctxgcd.benchmarks.check", "ctxgcd.benchmarks.split"),
+        *("ctxgcd.evaluation.run", "ctxgcd.tables.make"),
+    ],
+)
+def test_light_rooms_import_no_torch(module: str) -> None:
+    heavy = "{'torch', 'torchvision', 'timm', 'lightning_fabric', 'lightning'}"
+    script = f"import sys, {module}; sys.exit(', '.join({heavy} & set(sys.modules)) or 0)"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, cwd=ROOT)
+    assert done.returncode == 0, done.stderr

@@ -1,0 +1,471 @@
+"""The whole workflow on made-up folders in the official layouts, in a copy of the project of its own."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+import timm
+import torch
+import yaml
+
+from tests.fixtures import write_fixture
+
+ROOT = Path(__file__).resolve().parents[2]
+PROGRAMS = Path(sys.executable).parent
+
+EIGHT = ("cub", "scars", "aircraft", "cifar10", "cifar100", "imagenet_100", "herbarium_19", "imagenet_1k")
+TRAIN_PER_CLASS = {"cifar10": 20, "herbarium_19": 2}  # of the others 3
+# What the one real call makes; the rest is looked at in dry runs alone.
+REAL = {"main_ssb": ["cub", "scars"], "main_generic": ["cifar10"], "main_challenging": ["herbarium_19"]}
+BANKED = ("cifar10", "herbarium_19")  # trained from a view bank, the others from fresh views
+MAIN_ROWS = ["kmeans", "simgcd", "full-paper"]
+ABLATION_ROWS = ["simgcd", "full-paper-without-n", "full-paper", "full-released"]
+
+# One process runs this file, so that its real runs happen once.
+pytestmark = pytest.mark.xdist_group("workflow")
+
+
+@dataclass(frozen=True)
+class Result:
+    """How a call ended, with both output streams in one text."""
+
+    code: int
+    output: str
+
+    @property
+    def trainings(self) -> set[tuple[str, str, int]]:
+        """(benchmark, row, seed) of every training job that was planned or begun."""
+        found = re.findall(r"Training (\S+) (\S+) seed (\d+)", self.output)
+        return {(benchmark, row, int(seed)) for benchmark, row, seed in found}
+
+    @property
+    def jobs(self) -> dict[str, int]:
+        """Rule -> number of jobs, from the table that Snakemake prints first."""
+        return {rule: int(count) for rule, count in re.findall(r"^(\w+) +(\d+)$", self.output, re.MULTILINE)}
+
+
+@dataclass(frozen=True)
+class Project:
+    """A folder with the project's workflow files and a params.yaml of its own."""
+
+    folder: Path
+    data: Path
+
+    def call(self, *words: str) -> Result:
+        environment = {**os.environ, "CTXGCD_DATA": str(self.data)}
+        done = subprocess.run(
+            [str(PROGRAMS / "snakemake"), *words],
+            cwd=self.folder,
+            env=environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            timeout=400,
+        )
+        return Result(done.returncode, done.stdout)
+
+    def dry(self, *words: str) -> Result:
+        result = self.call("-n", "--cores", "8", *words)
+        assert result.code == 0, result.output
+        return result
+
+    def copy(self, to: Path) -> Project:
+        shutil.copytree(self.folder, to, symlinks=True)
+        return replace(self, folder=to)
+
+    def change(self, edit: Callable[[dict[str, Any]], None]) -> None:
+        path = self.folder / "params.yaml"
+        content = yaml.safe_load(path.read_text())
+        edit(content)
+        path.write_text(yaml.safe_dump(content, sort_keys=False))
+
+
+def fresh(folder: Path, data: Path) -> Project:
+    """A copy of what Snakemake reads of the project, with the committed params.yaml."""
+    folder.mkdir(parents=True)
+    for name in ("workflow", "profiles"):
+        shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
+    for name in ("Snakefile", "params.yaml"):
+        shutil.copy2(ROOT / name, folder)
+    return Project(folder, data)
+
+
+def shrink(content: dict[str, Any], images: dict[str, dict[str, int]]) -> None:
+    """Make the committed parameters tiny: a random ViT, 32 pixels, 4 epochs, one seed, few rows."""
+    content["seeds"] = [0]
+    content["rows"] = {"main": MAIN_ROWS, "ablation": ABLATION_ROWS}
+    content["sensitivity"] = {"lambda_n": [0.1, 0.3], "lambda_c": [0.3], "k": [4, 8]}
+    content["backbones"]["tiny"] = {
+        **{"model": "vit_tiny_patch16_224", "weights": "tiny.pth", "note": ""},
+        **{"mean": [0.5, 0.5, 0.5], "std": [0.5, 0.5, 0.5]},
+    }
+    content["protocols"]["paper"] |= {
+        **{"backbone": "tiny", "resize": 36, "crop": 32, "tail_blocks": 1, "view_bank": 0},
+        **{"projector_width": 32, "projection_dim": 16, "epochs": 4, "T_warm": 1, "batch_size": 32},
+        **{"teacher_warmup_epochs": 2, "kmeans_restarts": 2, "threads": 1},
+    }
+    content["protocols"]["bank"] = {**content["protocols"]["paper"], "view_bank": 2}
+    for settings in content["settings"].values():
+        settings |= {"k": 4, "neighbour_images": 16}
+    for benchmark in EIGHT:
+        entry = content["benchmarks"][benchmark]
+        entry |= {"images": images[benchmark], "protocol": "bank" if benchmark in BANKED else "paper"}
+    content["benchmarks"]["imagenet_1k"]["overrides"] = {"batch_size": 64, "neighbour_images": 64, "lr": 0.2}
+
+
+def cut_to_real(content: dict[str, Any]) -> None:
+    content["tables"] |= REAL
+    content["all_tables"] = {"main": list(REAL), "ablation": ["cub"], "sensitivity": []}
+
+
+@pytest.fixture(scope="session")
+def data(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, dict[str, int]]]:
+    """The eight benchmarks in their official layouts, all classes, and their counts of images."""
+    root = tmp_path_factory.mktemp("data")
+    counts = {}
+    for benchmark in EIGHT:
+        per_class = TRAIN_PER_CLASS.get(benchmark, 3)
+        if benchmark == "imagenet_100":  # lies in the folder of imagenet_1k, written below
+            counts[benchmark] = {"train": 100 * per_class, "test": 100}
+        else:
+            counts[benchmark] = write_fixture(benchmark, root, train_per_class=per_class)
+    return root, counts
+
+
+@pytest.fixture(scope="session")
+def tiny(tmp_path_factory: pytest.TempPathFactory, data: tuple[Path, dict[str, dict[str, int]]]) -> Project:
+    """A project with tiny parameters for all eight benchmarks, in which nothing ever runs."""
+    root, counts = data
+    project = fresh(tmp_path_factory.mktemp("tiny") / "project", root)
+    torch.manual_seed(0)
+    net = timm.create_model("vit_tiny_patch16_224", img_size=32, num_classes=0)
+    torch.save(net.state_dict(), project.folder / "tiny.pth")
+    project.change(lambda content: shrink(content, counts))
+    return project
+
+
+@pytest.fixture(scope="session")
+def finished(tmp_path_factory: pytest.TempPathFactory, tiny: Project) -> tuple[Project, Result]:
+    """The project after one call that made the main tables of four benchmarks and the ablation of CUB."""
+    project = tiny.copy(tmp_path_factory.mktemp("finished") / "project")
+    project.change(cut_to_real)
+    result = project.call("--cores", "2", "all_tables")
+    assert result.code == 0, result.output[-6000:]
+    return project, result
+
+
+@pytest.fixture
+def done(finished: tuple[Project, Result]) -> Project:
+    return finished[0]
+
+
+@pytest.fixture
+def another(finished: tuple[Project, Result], tmp_path: Path) -> Project:
+    """A copy of the finished project, at another place, to be changed."""
+    return finished[0].copy(tmp_path / "another")
+
+
+def refused(result: Result, *words: str) -> None:
+    """A user's mistake ends with a status, a sentence that holds the words, and no traceback."""
+    assert result.code != 0, result.output
+    assert "Traceback" not in result.output, result.output
+    missing = [word for word in words if word not in result.output]
+    assert not missing, f"{missing} not in:\n{result.output}"
+
+
+# -- what a dry run shows --------------------------------------------------------------------------------
+
+
+def test_all_tables_plans_trainings_of_all_eight(tiny: Project) -> None:
+    result = tiny.dry("all_tables")
+    rows = {*MAIN_ROWS, *ABLATION_ROWS, "full-paper+lambda_n=0.3", "full-paper+k=8"}
+    assert result.trainings == {(benchmark, row, 0) for benchmark in EIGHT for row in rows}
+    assert result.jobs["train"] == result.jobs["score"] == len(EIGHT) * len(rows)
+    assert not (tiny.folder / "results").exists()
+
+
+def test_all_tables_is_the_default(tiny: Project) -> None:
+    assert tiny.dry().trainings == tiny.dry("all_tables").trainings
+
+
+def test_demo_needs_no_data(tmp_path: Path) -> None:
+    project = fresh(tmp_path / "project", tmp_path / "nothing")
+    result = project.dry("demo")
+    assert {benchmark for benchmark, _, _ in result.trainings} == {"fashion"}
+    assert sum(row == "kmeans" for _, row, _ in result.trainings) == 3
+    assert len(result.trainings) == result.jobs["train"] == 45 + 3
+
+
+def test_one_table_plans_its_runs_alone(tiny: Project) -> None:
+    result = tiny.dry("results/ablation_scars.csv")
+    assert result.trainings == {("scars", row, 0) for row in ABLATION_ROWS}
+    assert result.jobs["image_store"] == result.jobs["weights"] == 1
+
+
+# -- what a real run makes -------------------------------------------------------------------------------
+
+
+def test_each_run_is_trained_once(finished: tuple[Project, Result]) -> None:
+    expected = {(b, row, 0) for of in REAL.values() for b in of for row in MAIN_ROWS}
+    expected |= {("cub", row, 0) for row in ABLATION_ROWS}
+    project, result = finished
+    assert result.trainings == expected
+    assert result.output.count("Training ") == len(expected)
+    folders = {p.parent.relative_to(project.folder).as_posix() for p in project.folder.glob("results/runs/*/*/*/run.json")}
+    assert folders == {f"results/runs/{b}/{row}/seed{seed}" for b, row, seed in expected}
+
+
+def test_tables(done: Project) -> None:
+    head = ["benchmark", "method", "set", "metric", "K", "K_source", "epoch", "n"]
+    head += [f"{q}_{c}" for q in ("all", "old", "new") for c in ("mean", "std", "published", "difference", "verdict")]
+    tables = {**{table: (of, MAIN_ROWS) for table, of in REAL.items()}, "ablation_cub": (["cub"], ABLATION_ROWS)}
+    for table, (benchmarks, rows) in tables.items():
+        found = pd.read_csv(done.folder / f"results/{table}.csv")
+        assert list(found.columns[: len(head)]) == head
+        assert set(zip(found.benchmark, found.method, strict=True)) == {(b, row) for b in benchmarks for row in rows}
+        assert set(found.set) == {"unlabelled", "test"}
+        assert {"v2", "v2b"} <= set(found.metric)
+        assert (found.n == 1).all()
+        assert found.all_std.isna().all()  # ddof = 1: no spread of one seed
+        assert found.all_mean.between(0, 100).all()
+        assert set(found.K_source) == {"true"}
+        trained = found[found.method != "kmeans"]
+        assert set(trained.epoch) == {3}
+        for suffix in ("md", "tex", "html"):
+            assert (done.folder / f"results/{table}.{suffix}").stat().st_size > 0
+    ablation = pd.read_csv(done.folder / "results/ablation_cub.csv")
+    shown = ablation[(ablation.set == "unlabelled") & (ablation.metric == "v2")]
+    assert list(shown.method) == ABLATION_ROWS
+
+
+def test_a_number_of_a_table_is_that_of_its_run(done: Project) -> None:
+    table = pd.read_csv(done.folder / "results/main_ssb.csv").set_index(["benchmark", "method", "set", "metric"])
+    for benchmark in REAL["main_ssb"]:
+        for row in MAIN_ROWS:
+            predictions = pd.read_csv(done.folder / f"results/runs/{benchmark}/{row}/seed0/predictions.csv")
+            hit = predictions.matched_class == predictions.true_class
+            shown = table.loc[(benchmark, row, "unlabelled", "v2")]
+            assert shown.all_mean == pytest.approx(100 * hit.mean())
+            assert shown.old_mean == pytest.approx(100 * hit[predictions.old == 1].mean())
+            assert shown.new_mean == pytest.approx(100 * hit[predictions.old == 0].mean())
+
+
+def test_splits_and_predictions(done: Project) -> None:
+    for benchmark in (b for of in REAL.values() for b in of):
+        split = pd.read_csv(done.folder / f"results/splits/{benchmark}.csv", keep_default_na=False)
+        assert list(split.columns) == ["id", "path", "part", "role", "class_id", "class_name", "old"]
+        assert re.fullmatch(r"[0-9a-f]{64}\n", (done.folder / f"results/splits/{benchmark}.sha256").read_text())
+        ids = {role: set(split.id[split.role == role]) for role in ("labelled", "unlabelled", "test")}
+        for row in MAIN_ROWS:
+            folder = done.folder / f"results/runs/{benchmark}/{row}/seed0"
+            found = pd.read_csv(folder / "predictions.csv")
+            assert list(found.columns) == ["id", "path", "predicted", "matched_class", "true_class", "old"]
+            assert set(found.id) == ids["unlabelled"]
+            assert len(found) == len(ids["unlabelled"])
+            of_test = pd.read_csv(folder / "predictions_test.csv")
+            assert set(of_test.id) == ids["test"]
+            joined = found.merge(split, on="id")
+            assert (joined.true_class == joined.class_id).all()
+            assert (joined.path_x == joined.path_y).all()
+
+
+def test_metrics_say_what_was_run(done: Project) -> None:
+    keys = {
+        *("schema", "benchmark", "row", "method", "variant", "seed", "K", "K_source", "scores", "clusters", "epoch"),
+        *("identity", "split_sha256", "code", "environment", "commit", "parameters", "active_from", "trainable"),
+        *("seconds", "peak_memory_mb"),
+    }
+    for path in done.folder.glob("results/runs/*/*/*/metrics.json"):
+        found = json.loads(path.read_text())
+        assert keys <= set(found)
+        assert {"torch", "timm", "device"} <= set(found["environment"])
+        assert {(s["set"], s["metric"]) for s in found["scores"]} >= {("unlabelled", "v2"), ("test", "v2")}
+        own = done.folder / f"results/splits/{found['benchmark']}.sha256"
+        assert found["split_sha256"] == own.read_text().strip()
+        assert yaml.safe_load((path.parent / "params.yaml").read_text()) == found["parameters"]
+    full = json.loads((done.folder / "results/runs/cub/full-released/seed0/metrics.json").read_text())
+    assert full["parameters"]["k"] == 8  # the released scripts' own for CUB
+    assert full["active_from"] == {**dict.fromkeys(("info_nce", "sup_con", "distill", "entropy", "cls"), 0)} | {
+        "L_n": 2,
+        "L_c": 2,
+    }
+
+
+def test_results_hold_no_place_of_this_machine(done: Project) -> None:
+    for path in (done.folder / "results").rglob("*"):
+        if path.suffix in {".json", ".csv", ".yaml", ".md", ".tex", ".html"}:
+            text = path.read_text()
+            assert str(done.folder) not in text, path
+            assert str(done.data) not in text, path
+
+
+def test_history(done: Project) -> None:
+    columns = ["epoch", "lr", "teacher_temperature", "loss"]
+    columns += ["info_nce", "sup_con", "distill", "entropy", "cls", "L_n", "L_c"]
+    starts = {"simgcd": (4, 4), "full-paper": (1, 1), "full-paper-without-n": (4, 1), "full-released": (2, 2)}
+    for row, (first_n, first_c) in starts.items():
+        history = pd.read_csv(done.folder / f"results/runs/cub/{row}/seed0/history.csv")
+        assert list(history.columns) == columns
+        assert list(history.epoch) == [0, 1, 2, 3]
+        assert history[columns[:-2]].notna().all(axis=None)
+        assert list(history.L_n.isna()) == [epoch < first_n for epoch in range(4)]
+        assert list(history.L_c.isna()) == [epoch < first_c for epoch in range(4)]
+
+
+def test_seeds_are_paired_over_rows(done: Project) -> None:
+    folder = done.folder / "results/runs/cub"
+    first = [pd.read_csv(folder / row / "seed0/history.csv").loc[0, "loss"] for row in ABLATION_ROWS]
+    assert len(set(first)) == 1  # no context term acts in epoch 0: same start, same images, same views
+
+
+def test_learns_something(done: Project) -> None:
+    history = pd.read_csv(done.folder / "results/runs/cifar10/simgcd/seed0/history.csv")
+    assert history.loss.iloc[-1] < history.loss.iloc[0]
+    table = pd.read_csv(done.folder / "results/main_generic.csv").set_index(["method", "set", "metric"])
+    assert table.loc[("kmeans", "unlabelled", "v2"), "all_mean"] > 20  # 10 classes told apart by colour
+
+
+# -- when it runs again ----------------------------------------------------------------------------------
+
+
+def test_second_call_has_nothing_to_do(done: Project) -> None:
+    result = done.dry("all_tables")
+    assert "Nothing to be done" in result.output
+    assert not result.trainings
+
+
+def test_caches_may_be_deleted(another: Project) -> None:
+    """Also at another place: neither a folder's name nor a cache is part of what a run is."""
+    shutil.rmtree(another.folder / "work")
+    assert "Nothing to be done" in another.dry("all_tables").output
+
+
+def test_data_may_move_and_time_stamps_may_change(another: Project, tmp_path: Path) -> None:
+    moved = replace(another, data=tmp_path / "moved")
+    for name in ("cub", "scars", "cifar10", "herbarium_19"):
+        shutil.copytree(another.data / name, moved.data / name, copy_function=shutil.copyfile)
+    assert "Nothing to be done" in moved.dry("all_tables").output
+
+
+def test_learning_rate_trains_its_protocol_again(another: Project) -> None:
+    another.change(lambda content: content["protocols"]["paper"].update(lr=0.05))
+    trained = {(b, row, 0) for b in REAL["main_ssb"] for row in MAIN_ROWS[1:]} | {("cub", r, 0) for r in ABLATION_ROWS}
+    assert another.dry("all_tables").trainings == trained
+
+
+def test_a_value_of_the_context_trains_full_rows_alone(another: Project) -> None:
+    another.change(lambda content: content["settings"]["released"].update(lambda_c=0.2))
+    assert another.dry("all_tables").trainings == {("cub", "full-released", 0)}
+
+
+def test_a_seed_more_trains_that_seed_alone(another: Project) -> None:
+    another.change(lambda content: content["seeds"].append(7))
+    result = another.dry("all_tables")
+    assert {seed for _, _, seed in result.trainings} == {7}
+    assert len(result.trainings) == 4 * len(MAIN_ROWS) + 2
+
+
+def test_a_benchmark_more_trains_that_benchmark_alone(another: Project) -> None:
+    another.change(lambda content: content["tables"]["main_ssb"].append("aircraft"))
+    assert another.dry("all_tables").trainings == {("aircraft", row, 0) for row in MAIN_ROWS}
+
+
+def test_new_weights_train_again_but_a_moved_file_does_not(another: Project) -> None:
+    (another.folder / "elsewhere.pth").write_bytes((another.folder / "tiny.pth").read_bytes())
+    another.change(lambda content: content["backbones"]["tiny"].update(weights="elsewhere.pth"))
+    assert not another.dry("all_tables").trainings
+    state = torch.load(another.folder / "tiny.pth", weights_only=True)
+    torch.save({name: value + 0.01 for name, value in state.items()}, another.folder / "elsewhere.pth")
+    assert len(another.dry("all_tables").trainings) == 4 * len(MAIN_ROWS) + 2
+
+
+# -- what goes wrong -------------------------------------------------------------------------------------
+
+
+def test_check_data_finds_all_eight(tiny: Project) -> None:
+    result = tiny.call("--cores", "1", "check_data")
+    assert result.code == 0, result.output
+    for benchmark in EIGHT:
+        assert re.search(rf"^{benchmark} +found ", result.output, re.MULTILINE), result.output
+
+
+def test_missing_data_stops_before_any_training(tiny: Project, tmp_path: Path) -> None:
+    project = replace(tiny.copy(tmp_path / "project"), data=tmp_path / "part")
+    project.data.mkdir()
+    (project.data / "cifar10").symlink_to(tiny.data / "cifar10")
+    checked = project.call("--cores", "1", "check_data")
+    result = project.call("--cores", "2", "all_tables")
+    for call in (checked, result):
+        absent = [benchmark for benchmark in EIGHT if benchmark != "cifar10"]
+        refused(call, "how to get it")
+        for benchmark in absent:
+            assert re.search(rf"^{benchmark} +missing ", call.output, re.MULTILINE), call.output
+        assert re.search(r"^cifar10 +found ", call.output, re.MULTILINE), call.output
+    assert not result.trainings
+    assert not list(project.folder.glob("results/runs/*"))
+
+
+def test_a_broken_image_is_named(another: Project, tmp_path: Path) -> None:
+    project = replace(another, data=tmp_path / "broken")
+    shutil.copytree(another.data / "cub", project.data / "cub")
+    image = sorted((project.data / "cub").rglob("*.jpg"))[17]
+    image.write_bytes(image.read_bytes()[:200])
+    (project.folder / "work/stores/cub.npz").unlink()
+    result = project.call("--cores", "1", "work/stores/cub.npz")
+    refused(result, image.name, "cannot be decoded", "replace it")
+    assert not (project.folder / "work/stores/cub.npz").exists()
+
+
+def test_missing_weights_are_named(tiny: Project, tmp_path: Path) -> None:
+    project = tiny.copy(tmp_path / "project")
+    project.change(lambda content: content["backbones"]["tiny"].update(weights="models/nowhere.pth"))
+    refused(project.call("--cores", "1", "work/weights/tiny-32.pt"), "models/nowhere.pth does not exist", "give")
+
+
+@pytest.mark.parametrize(
+    ("target", "words"),
+    [
+        ("results/ablation_cubb.csv", ["unknown benchmark 'cubb'", "did you mean 'cub'?"]),
+        ("results/main_sbs.csv", ["unknown table 'main_sbs'", "did you mean 'main_ssb'?"]),
+        ("benchmark_scar", ["unknown benchmark 'scar'", "did you mean 'scars'?"]),
+        ("results/runs/cub/full-papr/seed0/metrics.json", ["unknown variant", "did you mean 'paper'?"]),
+    ],
+)
+def test_unknown_targets(tiny: Project, target: str, words: list[str]) -> None:
+    refused(tiny.call("-n", "--cores", "1", target), *words)
+
+
+def test_a_wrong_key_ends_with_a_sentence_alone(tiny: Project, tmp_path: Path) -> None:
+    project = tiny.copy(tmp_path / "project")
+    project.change(lambda content: content["protocols"]["paper"].update(epoch=3))
+    result = project.call("-n", "--cores", "1", "all_tables")
+    refused(result, "protocols.paper", "unknown key 'epoch'", "did you mean 'epochs'?")
+    assert len(result.output.strip().splitlines()) <= 3
+
+
+# -- how it is written -----------------------------------------------------------------------------------
+
+
+def test_lint_is_clean(tiny: Project) -> None:
+    result = tiny.call("--lint")
+    assert result.code == 0, result.output
+    assert "Congratulations" in result.output
+
+
+def test_format_is_clean() -> None:
+    rules = sorted(str(path) for path in (ROOT / "workflow/rules").glob("*.smk"))
+    assert rules
+    call = [str(PROGRAMS / "snakefmt"), "--check", str(ROOT / "Snakefile"), *rules]
+    done = subprocess.run(call, cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr

@@ -1,0 +1,76 @@
+"""Copy a benchmark's tables and figures to docs/measured/ with their origin, and the demo's table into README.md."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import shutil
+from pathlib import Path
+from typing import Any
+
+from ctxgcd.config import read
+from ctxgcd.errors import UserError, reported
+from ctxgcd.files import write_text
+from ctxgcd.runs import DEMO, benchmark_files
+
+OUT = Path("docs/measured")
+MARK = "<!-- measured: {} -->"
+
+
+def origin(metrics: list[dict[str, Any]]) -> str:
+    """Where numbers come from: commits, devices, versions, time and memory over all runs."""
+
+    def values(key: str) -> str:
+        return ", ".join(sorted({str(run["environment"].get(key, "-")) for run in metrics}))
+
+    commits = ", ".join(sorted({run["commit"] for run in metrics}))
+    seconds = sum(run["seconds"] for run in metrics)
+    memory = max(run["peak_memory_mb"] for run in metrics)
+    return (
+        f"{len(metrics)} runs, {seconds:.0f} s of training and evaluation in all, at most {memory} MiB a run. "
+        f"Commit {commits}. Device {values('device')}. Python {values('python')}, torch {values('torch')}, "
+        f"timm {values('timm')}, numpy {values('numpy')}, scikit-learn {values('scikit-learn')}."
+    )
+
+
+def publish(benchmark: str) -> None:
+    files = [Path(file) for file in benchmark_files(read(Path("params.yaml")), benchmark)]
+    shown = [file for file in files if file.suffix in {".csv", ".md", ".png"} and "runs" not in file.parts]
+    if absent := [file for file in shown if not file.exists()]:
+        raise UserError(f"{absent[0]} does not exist; run `snakemake benchmark_{benchmark}` before publishing it")
+    OUT.mkdir(parents=True, exist_ok=True)
+    runs = sorted(Path("results/runs", benchmark).glob("*/seed*/metrics.json"))
+    page = [f"# Measured: {benchmark}\n", origin([json.loads(run.read_text(encoding="utf-8")) for run in runs]) + "\n"]
+    for file in shown:
+        shutil.copy(file, OUT / file.name)
+        if file.suffix == ".md":
+            page.append(file.read_text(encoding="utf-8"))
+        elif file.suffix == ".png":
+            page.append(f"![{file.stem}]({file.name})\n")
+    write_text(OUT / f"{benchmark}.md", "\n".join(page))
+    if benchmark == DEMO:
+        show_in_readme(f"main_{benchmark}", page[1] + "\n" + (OUT / f"main_{benchmark}.md").read_text(encoding="utf-8"))
+
+
+def show_in_readme(name: str, text: str) -> None:
+    """Put a measured text between its two marks in README.md, so that no number there is typed."""
+    readme, mark = Path("README.md"), re.escape(MARK.format(name))
+    before = readme.read_text(encoding="utf-8")
+    between = f"{MARK.format(name)}\n{text.strip()}\n{MARK.format(name)}"
+    after, count = re.subn(f"{mark}.*?{mark}", lambda _: between, before, flags=re.DOTALL)
+    if count != 1:
+        raise UserError(f"README.md has no pair of marks '{MARK.format(name)}'; put them where the table belongs")
+    write_text(readme, after)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("benchmarks", nargs="+", help="keys of params.yaml whose results are complete")
+    for benchmark in parser.parse_args().benchmarks:
+        publish(benchmark)
+
+
+if __name__ == "__main__":
+    with reported():
+        main()
