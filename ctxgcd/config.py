@@ -99,7 +99,6 @@ class Images(Closed):
 
 
 class Benchmark(Closed):
-    title: str
     reader: str
     folder: str
     class_list: str

@@ -39,7 +39,7 @@ def plan(params: Params) -> str:
         lines.append(_line(benchmark, row))
     lines.append(_line("all", totals))
     lines.append(
-        f"Device hours assume {rate:g} views a second (not measured); set CTXGCD_VIEWS_PER_SECOND to your device's rate.\n"
+        f"Device hours assume {rate:g} views a second (not measured); CTXGCD_VIEWS_PER_SECOND sets your device's.\n"
         "For less: fewer `seeds`, `rows` or benchmarks under `all_tables` in params.yaml."
     )
     return "\n".join(lines)

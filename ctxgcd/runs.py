@@ -340,8 +340,8 @@ def check_possible(resolved: dict[str, Any], images: int) -> None:
         raise UserError(f"{where}: reciprocal 'dataset' has no meaning in variant released; use 'batch'")
     if resolved["tail_blocks"] == 0:
         raise UserError(
-            f"{where}: tail_blocks is 0, so the backbone feature that is classified never changes and the context losses, "
-            "which train the projections, could not change a prediction; set tail_blocks to 1 or more"
+            f"{where}: tail_blocks is 0, so the feature that is classified never changes and the context losses, which "
+            "train the projections, could not change a prediction; set tail_blocks to 1 or more"
         )
     weights = {term: resolved[f"lambda_{term[-1]}"] for term in resolved["context_terms"]}
     if any(weights.values()) and active_epochs(resolved) == 0:

@@ -16,7 +16,9 @@ BENCHMARKS = {
     "herbarium_19": "Herbarium 19",
     "imagenet_1k": "ImageNet-1K",
     "fashion": "Fashion-MNIST subset",
-    "cub50": "CUB-50",
+    "fashion_trial": "Fashion-MNIST subset, labelled part",
+    "cub50": "CUB, first 50 classes",
+    "cub50_trial": "CUB, first 50 classes, labelled part",
 }
 METHODS = {"kmeans": "k-means", "simgcd": "SimGCD"}
 ABLATIONS = {"-without-n": "without L_n", "-without-c": "without L_c", "-zero": "both weights 0"}
@@ -36,9 +38,8 @@ def split_row(row: str) -> tuple[str, dict[str, float]]:
 
 def method_name(row: str) -> str:
     """Name a row for readers: `full-paper-without-n` is `Full method (paper), without L_n`."""
-    base, *overrides = row.split("+")
-    ablation = next((suffix for suffix in ABLATIONS if base.endswith(suffix)), "")
-    base = base.removesuffix(ablation)
+    ablation = next((suffix for suffix in ABLATIONS if row.endswith(suffix)), "")
+    base, *overrides = row.removesuffix(ablation).split("+")
     name = f"Full method ({base.removeprefix('full-')})" if base.startswith("full-") else METHODS.get(base, base)
     parts = [ABLATIONS[ablation]] if ablation else []
     return ", ".join([name, *parts, *(pair.replace("=", " = ") for pair in overrides)])

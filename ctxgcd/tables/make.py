@@ -28,4 +28,4 @@ def make_table(metrics: list[dict[str, Any]], request: dict[str, Any], stem: Pat
         long = long_table(metrics, table=request["table"], rows=rows, benchmarks=benchmarks)
     title = TITLES[kind].format(", ".join(map(benchmark_name, benchmarks)))
     write_table(long, stem, title=title, note=request["note"], kind=kind)
-    print(Path(f"{stem}.md").read_text(encoding="utf-8"))
+    print(f"{stem}: csv, md, tex and html written")

@@ -40,12 +40,11 @@ rule curves:
     conda:
         "../envs/ctxgcd.yaml"
     params:
-        title=lambda w: PARAMS.benchmarks[w.benchmark].title,
         code=runs.code_hash(["plots"]),
     message:
         "Drawing the training curves of {wildcards.benchmark}"
     shell:
-        "python workflow/scripts/draw_curves.py --title {params.title:q} --out {output:q} --histories {input:q}"
+        "python workflow/scripts/draw_curves.py --benchmark {wildcards.benchmark} --out {output:q} --histories {input:q}"
         " 2>&1 | tee {log:q}"
 
 
@@ -59,12 +58,11 @@ rule sensitivity_figure:
     conda:
         "../envs/ctxgcd.yaml"
     params:
-        title=lambda w: PARAMS.benchmarks[w.benchmark].title,
         code=runs.code_hash(["plots"]),
     message:
         "Drawing the sensitivity of {wildcards.benchmark}"
     shell:
-        "python workflow/scripts/draw_sensitivity.py --title {params.title:q} --out {output:q} --table {input:q}"
+        "python workflow/scripts/draw_sensitivity.py --benchmark {wildcards.benchmark} --out {output:q} --table {input:q}"
         " 2>&1 | tee {log:q}"
 
 
@@ -84,11 +82,11 @@ rule embedding:
     conda:
         "../envs/ctxgcd.yaml"
     params:
-        title=lambda w: f"{PARAMS.benchmarks[w.benchmark].title}, full-paper, seed {PARAMS.seeds[0]}",
+        run=f"full-paper, seed {PARAMS.seeds[0]}",
         code=runs.code_hash(["plots"]),
     message:
         "Drawing the features of {wildcards.benchmark}"
     shell:
-        "python workflow/scripts/draw_embedding.py --title {params.title:q} --out {output:q}"
+        "python workflow/scripts/draw_embedding.py --benchmark {wildcards.benchmark} --run {params.run:q} --out {output:q}"
         " --predictions {input.predictions:q} --embeddings {input.embeddings:q}"
         " --split {input.split:q} 2>&1 | tee {log:q}"

@@ -9,18 +9,19 @@ import pandas as pd
 
 from ctxgcd.errors import reported
 from ctxgcd.plots.curves import training_curves
+from ctxgcd.tables.display import benchmark_name
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--title", required=True)
+    parser.add_argument("--benchmark", required=True)
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--histories", type=Path, nargs="+", required=True, help="ROW/seedN/history.csv")
     arguments = parser.parse_args()
     histories: dict[str, list[pd.DataFrame]] = {}
     for path in arguments.histories:
         histories.setdefault(path.parent.parent.name, []).append(pd.read_csv(path))
-    training_curves(histories, arguments.out, arguments.title)
+    training_curves(histories, arguments.out, benchmark_name(arguments.benchmark))
 
 
 if __name__ == "__main__":

