@@ -21,7 +21,7 @@ rule all_tables:
 
 rule demo:
     input:
-        benchmark_files("fashion"),
+        benchmark_files(runs.DEMO),
     message:
         "The demo's tables and figures are in results/"
 

@@ -292,16 +292,20 @@ def requested_benchmarks(params: Params, words: Iterable[str]) -> list[str]:
 
 def check_all(params: Params) -> list[str]:
     """Resolve every run that any table could ask for; raise the first fault, return the warnings."""
-    warnings = []
+    warnings: dict[str, None] = {}
     for benchmark in params.benchmarks:
         for kind in ("main", "ablation", "sensitivity"):
             for row in table_rows(params, kind, benchmark):
                 resolved = resolve(params, benchmark, row, params.seeds[0])
                 if resolved["method"] == "full" and (active := active_epochs(resolved)) < 5:
-                    warnings.append(
-                        f"{benchmark}/{row}: the context terms act in only {active} of {resolved['epochs']} epochs"
-                    )
-    return warnings
+                    said = f"{benchmark}/{row}: the context terms act in only {active} of {resolved['epochs']} epochs"
+                    warnings[said] = None
+        if table_rows(params, "sensitivity", benchmark) == ["full-paper"]:
+            raise UserError(
+                f"benchmark {benchmark}: the sensitivity grids hold no value beside full-paper's own, so there is nothing "
+                "to compare; add a value under sensitivity"
+            )
+    return list(warnings)
 
 
 def active_epochs(parameters: dict[str, Any]) -> int:

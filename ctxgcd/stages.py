@@ -15,8 +15,9 @@ COMMON = ("split", "seeds", "rows", "sensitivity", "tables", "all_tables", "sett
 def stages(params: Params) -> dict[str, Any]:
     """The content of dvc.yaml: check_data, the benchmarks of `all_tables`, the tables over several, the others.
 
-    DVC runs stages that do not depend on one another in the order of the file. So the data is checked before
-    any training, and `dvc repro demo` needs no check of what it does not use.
+    DVC runs stages that do not depend on one another in the order of the file (unless the project has more .dvc
+    files than stages). So the data is checked before any training, while `dvc repro demo` or `dvc repro cub`
+    needs no other benchmark's data.
     """
     in_tables = requested_benchmarks(params, [])
     others = [of[0] for of in params.tables.values() if len(of) == 1 and of[0] not in in_tables]

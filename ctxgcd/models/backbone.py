@@ -8,6 +8,7 @@ import torch
 from timm.models.efficientnet import EfficientNet
 from timm.models.vision_transformer import VisionTransformer
 from torch import Tensor, nn
+from torch.nn.functional import linear
 
 from ctxgcd.errors import UserError
 
@@ -56,6 +57,41 @@ class VitTail(nn.Module):
         return self.norm(self.blocks(tokens))[:, 0]
 
 
+class EfficientNetTrunk(nn.Module):
+    """All but the last convolution: images -> tokens [b, places, channels], one a place of the last map."""
+
+    def __init__(self, net: EfficientNet) -> None:
+        super().__init__()
+        # Channels last: a quarter faster on a CPU.
+        self.layers = nn.Sequential(net.conv_stem, net.bn1, net.blocks).to(memory_format=torch.channels_last)
+
+    def forward(self, images: Tensor) -> Tensor:
+        return self.layers(images).flatten(2).transpose(1, 2)
+
+
+class EfficientNetTail(nn.Module):
+    """The last convolution, frozen batch norm, activation and mean over places: tokens -> features [b, d].
+
+    A 1x1 convolution is a matrix product and a frozen batch norm a scale and a shift: so written, a training
+    step of the tail takes half the time of timm's layers on a CPU, with the same result up to rounding.
+    """
+
+    scale: Tensor
+    shift: Tensor
+
+    def __init__(self, net: EfficientNet) -> None:
+        super().__init__()
+        norm = net.bn2
+        self.conv, self.act = net.conv_head, norm.act
+        scale = norm.weight * (norm.running_var + norm.eps).rsqrt()
+        self.register_buffer("scale", scale.detach())
+        self.register_buffer("shift", (norm.bias - norm.running_mean * scale).detach())
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        rows = linear(tokens, self.conv.weight.flatten(1))
+        return self.act(torch.addcmul(self.shift, rows, self.scale)).mean(dim=1)
+
+
 def cut(net: nn.Module, tail_blocks: int) -> Backbone:
     """Cut a frozen model so that its last `tail_blocks` blocks train.
 
@@ -72,11 +108,8 @@ def cut(net: nn.Module, tail_blocks: int) -> Backbone:
         net.blocks[kept:].requires_grad_(True)
         return backbone
     if isinstance(net, EfficientNet) and tail_blocks == 1:
-        trunk = nn.Sequential(net.conv_stem, net.bn1, net.blocks)
-        tail = nn.Sequential(net.conv_head, net.bn2, net.global_pool)
         net.conv_head.requires_grad_(True)
-        # Channels last: a quarter faster on a CPU.
-        return Backbone(trunk.eval().to(memory_format=torch.channels_last), tail.eval(), dim)
+        return Backbone(EfficientNetTrunk(net), EfficientNetTail(net), dim)
     raise UserError(
         f"{type(net).__name__} cannot be cut with tail_blocks {tail_blocks}: a ViT with a CLS token takes up to its "
         "number of blocks, an EfficientNet takes 1, and any timm model takes 0 (heads alone)"

@@ -171,7 +171,8 @@ def test_no_field_has_a_default() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "words"), [("a: [1", "not valid YAML"), ("- a\n", "params.yaml"), ("", "params.yaml"), (None, "does not exist")]
+    ("text", "words"),
+    [("a: [1", "not valid YAML"), ("- a\n", "params.yaml"), ("", "params.yaml"), (None, "does not exist")],
 )
 def test_unreadable_files(tmp_path: Path, text: str | None, words: str) -> None:
     path = tmp_path / "params.yaml"

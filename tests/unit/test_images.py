@@ -189,7 +189,7 @@ def test_a_broken_image_is_named_and_nothing_is_left(tmp_path: Path, count: int,
 
 def test_an_absent_image_is_named(tmp_path: Path) -> None:
     names = write(tmp_path / "images", [paint(30, 30)])
-    with pytest.raises(UserError, match="nowhere.png is missing"):
+    with pytest.raises(UserError, match=r"nowhere\.png is missing"):
         pack("cub", tmp_path / "images", [*names, "nowhere.png"], 8, tmp_path / "store.npz", 1)
 
 

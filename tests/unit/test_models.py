@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pickle
 import re
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -99,8 +98,8 @@ def trainable(module: nn.Module) -> dict[str, int]:
     [
         (VIT, 0, set(), 0),
         # A block of width d: 12 d^2 + 13 d parameters.
-        (VIT, 1, {f"blocks.0.{name}" for name in VIT_BLOCK}, 12 * 192**2 + 13 * 192),
-        (VIT, 2, {f"blocks.{b}.{name}" for b in (0, 1) for name in VIT_BLOCK}, 2 * (12 * 192**2 + 13 * 192)),
+        (VIT, 1, {f"blocks.11.{name}" for name in VIT_BLOCK}, 12 * 192**2 + 13 * 192),
+        (VIT, 2, {f"blocks.{b}.{name}" for b in (10, 11) for name in VIT_BLOCK}, 2 * (12 * 192**2 + 13 * 192)),
         (LITE, 0, set(), 0),
         (LITE, 1, {"0.weight"}, 320 * 1280),
     ],
@@ -113,9 +112,8 @@ def test_exactly_the_tail_trains(
     found = trainable(backbone.tail)
     assert set(found) == names
     assert sum(found.values()) == count
-    # Of the whole model as of the tail: the last block of a ViT, never its final norm; of the CNN conv_head.
-    of_vit = {f"blocks.{11 - block}.{name}" for block in range(blocks) for name in VIT_BLOCK}
-    assert set(trainable(net)) == (of_vit if model == VIT else {"conv_head.weight"} if blocks else set())
+    # The same of the whole model: never a ViT's final norm, of the CNN its last convolution alone.
+    assert set(trainable(net)) == (names if model == VIT else {"conv_head.weight"} if blocks else set())
 
 
 def test_gradients_reach_the_tail_alone(nets: dict[str, nn.Module]) -> None:
@@ -270,7 +268,9 @@ def test_files_that_are_no_plain_tensors(state: dict[str, Tensor], tmp_path: Pat
         torch.save(state, path)
         content = path.read_bytes()
         path.write_bytes(
-            {"pickle": pickle.dumps(Trap()), "text": b"weights", "empty": b"", "cut": content[: len(content) // 2]}[kind]
+            {"pickle": pickle.dumps(Trap()), "text": b"weights", "empty": b"", "cut": content[: len(content) // 2]}[
+                kind
+            ]
         )
     sentence = told(lambda: from_file(path))
     assert str(path) in sentence
@@ -301,7 +301,7 @@ def test_a_hub_out_of_reach_ends_in_a_sentence(monkeypatch: pytest.MonkeyPatch, 
 
 
 @pytest.fixture(scope="module")
-def dino() -> Iterator[dict[str, Tensor]]:
+def dino() -> dict[str, Tensor]:
     """A file with the keys and shapes of the original DINO ViT-B/16 release, values random."""
     state: dict[str, Tensor] = {
         "cls_token": torch.empty(1, 1, 768),
@@ -327,7 +327,7 @@ def dino() -> Iterator[dict[str, Tensor]]:
             state[f"blocks.{block}.{name}"] = torch.empty(shape)
     state |= {"norm.weight": torch.empty(768), "norm.bias": torch.empty(768)}
     stream = torch.Generator().manual_seed(0)
-    yield {name: value.uniform_(-0.02, 0.02, generator=stream) for name, value in state.items()}
+    return {name: value.uniform_(-0.02, 0.02, generator=stream) for name, value in state.items()}
 
 
 def test_dino_has_the_keys_that_timm_expects(dino: dict[str, Tensor], tmp_path: Path) -> None:
@@ -345,7 +345,9 @@ def test_dino_of_a_full_checkpoint_is_refused(dino: dict[str, Tensor], tmp_path:
     """The full release holds student and teacher; the backbone is one of their parts."""
     small = {name: value.flatten()[:1] for name, value in dino.items()}
     torch.save({"student": small, "teacher": small, "epoch": 400}, tmp_path / "a.pth")
-    assert "it holds student, teacher, epoch" in told(lambda: from_file(tmp_path / "a.pth", "vit_base_patch16_224.dino"))
+    assert "it holds student, teacher, epoch" in told(
+        lambda: from_file(tmp_path / "a.pth", "vit_base_patch16_224.dino")
+    )
     own = {f"backbone.{name}": value for name, value in small.items()}
     with torch.device("meta"):
         net = timm.create_model("vit_base_patch16_224.dino", num_classes=0)

@@ -224,7 +224,10 @@ OTHER: dict[str, Any] = {
     **{"settings.paper.info_nce_temperature": 0.5, "settings.paper.sup_con_temperature": 0.1},
     # of these no run of `paper` values depends
     **{"settings.released.lambda_c": 0.5, "protocols.fashion.lr": 0.5, "benchmarks.scars.entropy_weight": 3.0},
-    **{"benchmarks.cub.title": "Birds", "benchmarks.cub.folder": "birds", "benchmarks.cub.images": {"train": 7000, "test": 1}},
+    **{
+        "benchmarks.cub.folder": "birds",
+        "benchmarks.cub.images": {"train": 7000, "test": 1},
+    },
     **{"backbones.dino_vitb16.note": "seen", "seeds": [0, 1, 2, 3], "sensitivity.k": [10], "rows.main": ["simgcd"]},
     **{"all_tables.ablation": [], "tables.main_ssb": ["cub"]},
 }
@@ -256,10 +259,10 @@ def test_identity_holds_exactly_what_is_read(committed: dict[str, Any], row: str
     assert reads < set(OTHER)
 
 
-@pytest.mark.parametrize(("row", "unread"), [("full-paper-without-n", "lambda_n"), ("full-paper-without-c", "lambda_c")])
-def test_weight_of_an_ablated_term_is_no_part_of_the_identity(
-    committed: dict[str, Any], row: str, unread: str
-) -> None:
+@pytest.mark.parametrize(
+    ("row", "unread"), [("full-paper-without-n", "lambda_n"), ("full-paper-without-c", "lambda_c")]
+)
+def test_weight_of_an_ablated_term_is_no_part_of_the_identity(committed: dict[str, Any], row: str, unread: str) -> None:
     before = identity(resolve(parse(committed), "cub", row, 0))
     assert identity(resolve(edited(committed, f"settings.paper.{unread}", 0.9), "cub", row, 0)) == before
 
@@ -380,6 +383,11 @@ def test_tables_and_seeds(params: Params) -> None:
         (["/somewhere/results/main_ssb.html"], ["cub", "scars", "aircraft"]),
         (["results/runs/aircraft/full-paper+k=20/seed1/metrics.json"], ["aircraft"]),
         (["results/main_challenging.csv", "demo"], ["herbarium_19", "imagenet_1k", "fashion"]),
+        (["all_tables", "demo"], [*EIGHT, "fashion"]),
+        (["all_tables", "results/runs/cub/simgcd/seed0/metrics.json"], EIGHT),
+        (["results/splits/fashion.csv"], ["fashion"]),
+        (["results/figures/curves_fashion.png"], ["fashion"]),
+        (["results/figures/embedding_cub50.png", "results/figures/sensitivity_cub.png"], ["cub50", "cub"]),
     ],
 )
 def test_requested_benchmarks(params: Params, words: list[str], expected: list[str]) -> None:
@@ -407,7 +415,12 @@ def test_unknown_targets(params: Params, word: str, sentence: str) -> None:
 
 IMPOSSIBLE: list[tuple[str, Any, str, list[str]]] = [
     ("settings.paper.k", 129, "full-paper", ["k is 129", "neighbour_images (128)", "smaller k"]),
-    ("benchmarks.cub.images", {"train": 200, "test": 1}, "full-paper+k=201+neighbour_images=300", ["k is 201", "(200)"]),
+    (
+        "benchmarks.cub.images",
+        {"train": 200, "test": 1},
+        "full-paper+k=201+neighbour_images=300",
+        ["k is 201", "(200)"],
+    ),
     ("benchmarks.cub.images", {"train": 199, "test": 1}, "simgcd", ["K is 200", "199 training images"]),
     ("benchmarks.cub.images", {"train": 199, "test": 1}, "kmeans", ["K is 200", "199 training images"]),
     ("protocols.paper.batch_size", 5995, "simgcd", ["batch_size 5995", "5994 training images", "smaller"]),

@@ -1,0 +1,334 @@
+"""What each method computes from a batch: terms, weights, gradients, and which rows enter which term."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import normalize
+
+from ctxgcd.context import pairs
+from ctxgcd.losses import cluster, cross_entropy, distill, entropy_gap, info_nce, neighbourhood, sup_con
+from ctxgcd.methods import full
+from ctxgcd.methods.full import Full
+from ctxgcd.methods.registry import TRAINED
+from ctxgcd.methods.simgcd import Batch, SimGCD, joined
+from ctxgcd.models.network import Network, Outputs
+from ctxgcd.names import METHODS, VARIANTS
+
+torch.set_num_threads(1)
+
+KEPT, DIM, CLASSES = 6, 8, 5
+TEACHER = 0.06
+BOTH = ["L_n", "L_c"]
+
+
+def parameters(**changes: Any) -> dict[str, Any]:
+    return {
+        "K": CLASSES,
+        "supervised_weight": 0.35,
+        "entropy_weight": 2.0,
+        "student_temperature": 0.1,
+        "info_nce_temperature": 0.9,
+        "sup_con_temperature": 0.07,
+        "variant": "paper",
+        "context_terms": BOTH,
+        "k": 5,
+        "lambda_n": 0.1,
+        "lambda_c": 0.3,
+        "T_warm": 1,
+        "context_delay": 0,
+        "neighbour_images": 128,
+        "reciprocal": "batch",
+        "delta": 0.8,
+        "tau": 0.5,
+    } | changes
+
+
+def network(seed: int = 0) -> Network:
+    """A linear tail of known start below the usual heads; weights large enough for classes to differ."""
+    net = Network(nn.Linear(KEPT, DIM), DIM, CLASSES, 16, 7, seed)
+    stream = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for parameter in net.parameters():
+            parameter.copy_(torch.randn(parameter.shape, generator=stream) * 0.4)
+    return net
+
+
+def batch(sampled: int = 128, around: int | None = None, seed: int = 0, images: int = 500) -> Batch:
+    """Random kept outputs: 2 * sampled rows, about half of the images labelled, and 2 * around rows."""
+    stream = torch.Generator().manual_seed(seed)
+    rows = torch.randn(2 * sampled, KEPT, generator=stream)
+    labels = torch.randint(0, 3, (sampled,), generator=stream)
+    labels[torch.rand(sampled, generator=stream) < 0.5] = -1
+    if around is None:
+        return Batch(rows, labels)
+    ids = torch.randint(0, images, (sampled + around,), generator=stream)
+    return Batch(rows, labels, torch.randn(2 * around, KEPT, generator=stream), ids)
+
+
+def gradients(method: SimGCD, net: Network, of: Batch) -> dict[str, Tensor]:
+    net.zero_grad()
+    method.losses(net, of, TEACHER)["loss"].backward()
+    return {name: parameter.grad.clone() for name, parameter in net.named_parameters() if parameter.grad is not None}
+
+
+def written_baseline(out: Outputs, labels: Tensor, p: dict[str, Any]) -> dict[str, Tensor]:
+    """L_rep + L_cls as method.md writes them, from the loss terms that have golden values."""
+    share, z = p["supervised_weight"], normalize(out.projections, dim=1)
+    terms = {
+        "info_nce": info_nce(z, p["info_nce_temperature"]),
+        "sup_con": sup_con(z, labels, labels >= 0, p["sup_con_temperature"]),
+        "distill": distill(out.logits, TEACHER, p["student_temperature"]),
+        "entropy": entropy_gap(out.logits, p["student_temperature"]),
+        "cls": cross_entropy(out.logits, labels, labels >= 0, p["student_temperature"]),
+    }
+    l_rep = (1 - share) * terms["info_nce"] + share * terms["sup_con"]
+    l_cls = (1 - share) * (terms["distill"] + p["entropy_weight"] * terms["entropy"]) + share * terms["cls"]
+    return {"loss": l_rep + l_cls, **terms}
+
+
+def close(found: dict[str, Tensor], expected: dict[str, Tensor], tolerance: float = 1e-5) -> None:
+    assert found.keys() == expected.keys()
+    for name, value in expected.items():
+        torch.testing.assert_close(
+            found[name], value, rtol=tolerance, atol=tolerance, msg=lambda m, n=name: f"{n}: {m}"
+        )
+
+
+# -- the baseline ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+def test_baseline_is_the_written_formula(seed: int) -> None:
+    net, of, p = network(seed), batch(seed=seed), parameters(supervised_weight=0.2 + 0.3 * seed)
+    found = SimGCD(p).losses(net, of, TEACHER)
+    close(found, written_baseline(net(of.sampled), of.labels, p))
+    assert all(value.ndim == 0 and value.isfinite() for value in found.values())
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"supervised_weight": 0.5},
+        {"entropy_weight": 3.0},
+        {"student_temperature": 0.2},
+        {"info_nce_temperature": 0.5},
+        {"sup_con_temperature": 0.2},
+    ],
+    ids=lambda changed: next(iter(changed)),
+)
+def test_each_parameter_of_the_baseline_counts(changed: dict[str, float]) -> None:
+    net, of = network(), batch()
+    before = SimGCD(parameters()).losses(net, of, TEACHER)["loss"]
+    assert abs(SimGCD(parameters(**changed)).losses(net, of, TEACHER)["loss"] - before) > 1e-3
+
+
+def test_a_batch_without_labels_has_the_unsupervised_half_alone() -> None:
+    net, of, p = network(), batch(), parameters()
+    found = SimGCD(p).losses(net, Batch(of.sampled, torch.full_like(of.labels, -1)), TEACHER)
+    assert found["sup_con"] == found["cls"] == 0
+    unsupervised = found["info_nce"] + found["distill"] + p["entropy_weight"] * found["entropy"]
+    torch.testing.assert_close(found["loss"], 0.65 * unsupervised)
+
+
+def test_simgcd_never_asks_for_neighbours() -> None:
+    method = SimGCD(parameters())
+    assert not any(method.needs_neighbours(epoch) for epoch in range(300))
+    assert method.active_from() == dict.fromkeys(("info_nce", "sup_con", "distill", "entropy", "cls"), 0)
+
+
+# -- the full method ---------------------------------------------------------------------------------------
+
+
+def expected_terms(net: Network, of: Batch, p: dict[str, Any]) -> dict[str, Tensor]:
+    """The variant's terms with every set of rows formed by hand, each part of the batch in its own forward pass."""
+    assert of.neighbours is not None
+    m, q = len(of.sampled) // 2, len(of.neighbours) // 2
+    own, around = net(of.sampled), net(of.neighbours)
+    terms = written_baseline(own, of.labels, p)
+    if p["variant"] == "paper":
+        views = [torch.cat([own.projections[v * m : v * m + m], around.projections[v * q : v * q + q]]) for v in (0, 1)]
+        pseudo = [
+            torch.cat([own.logits[v * m : v * m + m], around.logits[v * q : v * q + q]]).argmax(dim=1) for v in (0, 1)
+        ]
+        z_1, z_2 = (normalize(view, dim=1) for view in views)
+        z, every = torch.cat([z_1, z_2]), torch.cat(pseudo)
+        assert len(z) == 2 * (m + q)
+        l_n = neighbourhood.paper(z, pairs.mutual_same_label(z, every, p["k"]), p["delta"])
+        l_c = cluster.paper(z_1, z_2, pseudo[0], pseudo[1], CLASSES, p["tau"])
+    else:
+        pseudo_around = around.logits.argmax(dim=1)
+        if p["variant"] == "released":
+            same = pairs.released_pairs(around.projections, pseudo_around, p["k"])
+            l_n = neighbourhood.released(around.projections, same, p["delta"])
+        else:
+            same = pairs.mended_pairs(around.projections, pseudo_around, p["k"])
+            l_n = neighbourhood.mended(around.projections, same, p["delta"])
+        view_1, view_2 = own.projections[:m], own.projections[m:]
+        l_c = cluster.released(view_1, view_2, own.logits[:m].argmax(dim=1), CLASSES, p["tau"])
+    context = {"L_n": l_n, "L_c": l_c}
+    weighted = p["lambda_n"] * l_n + p["lambda_c"] * l_c
+    return {**terms, **context, "loss": terms["loss"] + weighted}
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+@pytest.mark.parametrize("k", [5, 7, 10, 30])
+def test_batch_is_split_by_its_sizes(variant: str, k: int) -> None:
+    """k need not divide 128: q * k neighbour images are 125, 126, 120 and 120."""
+    p = parameters(variant=variant, k=k)
+    net, of = network(), batch(128, 128 // k * k, seed=k)
+    found = Full(p).losses(net, of, TEACHER)
+    close(found, expected_terms(net, of, p))
+    assert all(value.isfinite() for value in found.values())
+    assert found["L_c"] > 0
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_gradients_are_those_of_the_written_loss(variant: str) -> None:
+    p, net, of = parameters(variant=variant), network(), batch(40, 35)
+    found = gradients(Full(p), net, of)
+    net.zero_grad()
+    expected_terms(net, of, p)["loss"].backward()
+    close(found, {name: parameter.grad for name, parameter in net.named_parameters()}, 2e-5)
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+@pytest.mark.parametrize(("terms", "absent"), [(["L_n"], "L_c"), (["L_c"], "L_n")])
+def test_an_ablated_term_is_not_computed(
+    monkeypatch: pytest.MonkeyPatch, variant: str, terms: list[str], absent: str
+) -> None:
+    def forbidden(*_: Any) -> Tensor:
+        raise AssertionError(f"{absent} was computed")
+
+    module = {"L_n": full.neighbourhood, "L_c": full.cluster}[absent]
+    for name in VARIANTS:
+        if hasattr(module, name):
+            monkeypatch.setattr(module, name, forbidden)
+    if absent == "L_n":
+        for name in ("mutual_same_label", "released_pairs", "mended_pairs"):
+            monkeypatch.setattr(full.pairs, name, forbidden)
+    method, net, of = Full(parameters(variant=variant, context_terms=terms)), network(), batch(16, 15)
+    found = method.losses(net, of, TEACHER)
+    assert absent not in found
+    assert terms[0] in found
+    assert absent not in method.active_from()
+    weight = method.p[f"lambda_{terms[0][-1]}"]
+    base = written_baseline(net(of.sampled), of.labels, method.p)["loss"]
+    torch.testing.assert_close(found["loss"], base + weight * found[terms[0]])
+
+
+def test_the_released_neighbourhood_term_trains_nothing() -> None:
+    net, of = network(), batch(32, 30)
+    with_it, without = (Full(parameters(variant="released", context_terms=terms)) for terms in (BOTH, ["L_c"]))
+    value = with_it.losses(net, of, TEACHER)["L_n"]
+    assert value > 0
+    assert not value.requires_grad
+    found, expected = gradients(with_it, net, of), gradients(without, net, of)
+    assert found.keys() == expected.keys()
+    assert all(torch.equal(found[name], expected[name]) for name in found)
+    heavier = Full(parameters(variant="released", lambda_n=100.0))
+    assert all(torch.equal(value, expected[name]) for name, value in gradients(heavier, net, of).items())
+    assert heavier.losses(net, of, TEACHER)["loss"] > with_it.losses(net, of, TEACHER)["loss"]
+
+
+@pytest.mark.parametrize("variant", ["paper", "mended"])
+def test_the_neighbourhood_term_trains_the_network(variant: str) -> None:
+    net, of = network(), batch(32, 30)
+    found, without = (gradients(Full(parameters(variant=variant, lambda_n=weight)), net, of) for weight in (1.0, 0.0))
+    for name in ("tail.weight", "projector.0.weight", "projector.4.weight"):
+        assert (found[name] - without[name]).abs().max() > 1e-4
+    # Labels of neighbours are not differentiable: the classifier's direction sees nothing of L_n.
+    torch.testing.assert_close(found["classifier.direction"], without["classifier.direction"], rtol=1e-5, atol=1e-7)
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_weight_zero_gives_the_gradients_of_simgcd(variant: str) -> None:
+    net, of = network(), batch(32, 30)
+    control = Full(parameters(variant=variant, lambda_n=0.0, lambda_c=0.0))
+    found = control.losses(net, of, TEACHER)
+    assert found["L_n"] != 0
+    assert found["L_c"] != 0
+    close(gradients(control, net, of), gradients(SimGCD(parameters()), net, Batch(of.sampled, of.labels)), 2e-6)
+
+
+def test_margin_of_the_paper_has_no_gradient() -> None:
+    """s*d + (1-s)*(delta-d) is linear: delta adds a constant."""
+    net, of = network(), batch(32, 30)
+    small, large = (gradients(Full(parameters(delta=delta)), net, of) for delta in (0.0, 5.0))
+    close(small, large, 1e-6)
+
+
+def test_before_the_start_the_baseline_alone() -> None:
+    method = Full(parameters(T_warm=3, context_delay=1))
+    assert [method.needs_neighbours(epoch) for epoch in range(6)] == [False] * 4 + [True] * 2
+    assert method.active_from() == {**dict.fromkeys(("info_nce", "sup_con", "distill", "entropy", "cls"), 0)} | {
+        "L_n": 4,
+        "L_c": 4,
+    }
+    net, of = network(), batch()
+    found = method.losses(net, of, TEACHER)
+    expected = SimGCD(parameters()).losses(net, of, TEACHER)
+    assert found.keys() == expected.keys()
+    assert all(torch.equal(found[name], expected[name]) for name in found)
+
+
+@pytest.mark.parametrize("variant", ["paper", "mended"])
+def test_neighbours_over_the_dataset(variant: str) -> None:
+    """Each row looks up its own image's list: of the paper all images of the batch, of mended the neighbours."""
+    stream = torch.Generator().manual_seed(3)
+    p = parameters(variant=variant, reciprocal="dataset", lambda_c=0.0)
+    net, of = network(), batch(24, 20, images=40)
+    lists = torch.stack([torch.randperm(39, generator=stream)[:12] for _ in range(40)])
+    lists = lists + (lists >= torch.arange(40)[:, None])  # no image is in its own list
+    of = Batch(of.sampled, of.labels, of.neighbours, of.image_ids, lists)
+    assert of.neighbours is not None
+    assert of.image_ids is not None
+    found = Full(p).losses(net, of, TEACHER)["L_n"]
+    if variant == "paper":
+        rows, ids = net(joined(of.sampled, of.neighbours)), of.image_ids.repeat(2)
+    else:
+        rows, ids = net(of.neighbours), of.image_ids[24:].repeat(2)
+    pseudo, near = rows.logits.argmax(dim=1).tolist(), [set(listed) for listed in lists.tolist()]
+    same = torch.zeros(len(ids), len(ids), dtype=torch.bool)
+    for i, a in enumerate(ids.tolist()):
+        for j, b in enumerate(ids.tolist()):
+            mutual = a == b or (a in near[b] and b in near[a])
+            same[i, j] = i != j and mutual and pseudo[i] == pseudo[j]
+    assert same.any()
+    if variant == "paper":
+        expected = neighbourhood.paper(normalize(rows.projections, dim=1), same, p["delta"])
+    else:
+        expected = neighbourhood.mended(rows.projections, same, p["delta"])
+    torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_an_image_twice_in_a_batch(variant: str) -> None:
+    """Equal rows have distance 0, whose square root has an infinite slope: losses and gradients stay finite."""
+    of, net = batch(16, 15), network()
+    assert of.neighbours is not None
+    sampled, around = of.sampled.clone(), of.neighbours.clone()
+    sampled[1], sampled[17] = sampled[0], sampled[16]
+    around[1:3] = around[0].clone()
+    around[15:18] = around[0].clone()  # and both views of it the same
+    around[3] = sampled[0]
+    twice = Batch(sampled, of.labels, around, of.image_ids)
+    method = Full(parameters(variant=variant, lambda_n=1.0))
+    assert all(value.isfinite() for value in method.losses(net, twice, TEACHER).values())
+    assert all(value.isfinite().all() for value in gradients(method, net, twice).values())
+    one = Batch(sampled[:1].expand(32, -1), of.labels, around[:1].expand(30, -1), of.image_ids)
+    assert all(value.isfinite().all() for value in gradients(method, net, one).values())
+
+
+def test_joined_keeps_views_apart() -> None:
+    a, b = torch.tensor([10, 11, 12, 20, 21, 22]), torch.tensor([13, 14, 23, 24])
+    assert joined(a, b).tolist() == [10, 11, 12, 13, 14, 20, 21, 22, 23, 24]
+
+
+def test_registry() -> None:
+    assert set(TRAINED) == set(METHODS) - {"kmeans"}
+    with pytest.raises(KeyError):
+        Full(parameters(variant="papr"))

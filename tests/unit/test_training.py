@@ -1,0 +1,539 @@
+"""The loop on a made-up network: pairing, neighbour lists, resuming, divergence, views, files."""
+
+from __future__ import annotations
+
+import csv
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from filelock import FileLock
+from torch import Tensor, nn
+from torch.nn.functional import normalize
+
+from ctxgcd.errors import UserError
+from ctxgcd.files import write_rows
+from ctxgcd.images.store import Store
+from ctxgcd.images.streams import generator
+from ctxgcd.images.views import Cropper, normalisation_table
+from ctxgcd.methods.full import Full
+from ctxgcd.methods.registry import TRAINED
+from ctxgcd.methods.simgcd import Batch
+from ctxgcd.models.backbone import Backbone
+from ctxgcd.models.network import Network
+from ctxgcd.training import checkpoint, loop, views
+from ctxgcd.training.loop import HISTORY, Trainer
+from ctxgcd.training.schedules import cosine_lr
+from ctxgcd.training.train import run
+from ctxgcd.training.views import BankViews, FreshViews
+
+torch.set_num_threads(1)
+
+IMAGES, TEST, KEPT, DIM, CLASSES, BANK = 60, 10, 6, 8, 4, 3
+VARIANTS = ("paper", "released", "mended")
+
+
+def parameters(**changes: Any) -> dict[str, Any]:
+    return {
+        "method": "full",
+        "seed": 0,
+        "K": CLASSES,
+        "epochs": 5,
+        "T_warm": 2,
+        "context_delay": 0,
+        "batch_size": 8,
+        "lr": 0.1,
+        "lr_floor": 1.0e-3,
+        "momentum": 0.9,
+        "weight_decay": 5.0e-5,
+        "tail_lr_factor": 0.5,
+        "teacher_warmup_epochs": 2,
+        "teacher_temperature_start": 0.07,
+        "teacher_temperature_end": 0.04,
+        "teacher_schedule": "linear",
+        "supervised_weight": 0.35,
+        "entropy_weight": 1.0,
+        "student_temperature": 0.1,
+        "info_nce_temperature": 1.0,
+        "sup_con_temperature": 0.07,
+        "variant": "paper",
+        "context_terms": ["L_n", "L_c"],
+        "k": 4,
+        "lambda_n": 0.1,
+        "lambda_c": 0.3,
+        "neighbour_images": 13,  # three queries of four images: 12, so that no pair of views is mistaken for a batch
+        "reciprocal": "batch",
+        "delta": 1.0,
+        "tau": 0.5,
+    } | changes
+
+
+SIMGCD = {"method": "simgcd"}
+CONTROL = {"lambda_n": 0.0, "lambda_c": 0.0}
+
+
+def made_up() -> tuple[Tensor, Tensor, Tensor]:
+    """A bank [BANK, IMAGES, KEPT], test views and labels: four blurred classes, two of them old."""
+    stream = torch.Generator().manual_seed(0)
+    centres = torch.randn(CLASSES, KEPT, generator=stream) * 2
+    classes = torch.arange(IMAGES + TEST) % CLASSES
+    clean = centres[classes]
+    test_view = clean + torch.randn(clean.shape, generator=stream) * 0.5
+    bank = torch.stack([clean[:IMAGES] + torch.randn(IMAGES, KEPT, generator=stream) * 0.5 for _ in range(BANK)])
+    labelled = (classes[:IMAGES] < 2) & (torch.arange(IMAGES) % 8 < 4)
+    return bank, test_view, classes[:IMAGES].where(labelled, torch.tensor(-1))
+
+
+class Recorder:
+    """Views that note what is asked of them, and can break off."""
+
+    def __init__(self, inner: BankViews, stop_at: int | None = None) -> None:
+        self.inner, self.stop_at = inner, stop_at
+        self.asked: list[tuple[Tensor, Tensor]] = []
+
+    def pair(self, ids: Tensor, stream: torch.Generator) -> Tensor:
+        if len(self.asked) == self.stop_at:
+            raise KeyboardInterrupt
+        rows = self.inner.pair(ids, stream)
+        self.asked.append((ids.clone(), rows.clone()))
+        return rows
+
+    def test(self, ids: Tensor) -> Tensor:
+        return self.inner.test(ids)
+
+    def of(self, images: int) -> list[tuple[Tensor, Tensor]]:
+        return [asked for asked in self.asked if len(asked[0]) == images]
+
+
+def network(seed: int) -> Network:
+    tail = nn.Linear(KEPT, DIM, device="meta").to_empty(device="cpu")
+    stream = torch.Generator().manual_seed(99)
+    with torch.no_grad():
+        for parameter in tail.parameters():
+            parameter.copy_(torch.randn(parameter.shape, generator=stream) * 0.5)
+    return Network(tail, DIM, CLASSES, 16, 7, seed)
+
+
+def trainer(
+    folder: Path, changes: dict[str, Any], stop_at: int | None = None, start: int | None = None, name: str = "last.pt"
+) -> tuple[Trainer, Recorder]:
+    """A trainer on the made-up data; `start`: a seed of the heads other than the run's own."""
+    p = parameters(**changes)
+    bank, test_view, labels = made_up()
+    recorder = Recorder(BankViews(bank, test_view), stop_at)
+    net = network(p["seed"] if start is None else start)
+    return Trainer(p, TRAINED[p["method"]](p), net, recorder, labels, folder / name, "made-up"), recorder
+
+
+def trained(folder: Path, name: str, **changes: Any) -> tuple[Trainer, Recorder]:
+    made, recorder = trainer(folder, changes, name=name)
+    made.train()
+    return made, recorder
+
+
+def equal(one: Trainer, other: Trainer) -> bool:
+    first, second = one.network.state_dict(), other.network.state_dict()
+    return all(torch.equal(first[name], second[name]) for name in first) and one.history == other.history
+
+
+# -- what a training records -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("changes", "acts"),
+    [
+        (SIMGCD, {}),
+        ({}, {"L_n": 2, "L_c": 2}),
+        ({"context_delay": 1, "variant": "released"}, {"L_n": 3, "L_c": 3}),
+        ({"context_terms": ["L_c"]}, {"L_c": 2}),
+        ({"context_terms": ["L_n"], "variant": "mended"}, {"L_n": 2}),
+        ({"T_warm": 0}, {"L_n": 0, "L_c": 0}),
+        (CONTROL, {"L_n": 2, "L_c": 2}),
+    ],
+)
+def test_terms_are_empty_before_they_act(tmp_path: Path, changes: dict[str, Any], acts: dict[str, int]) -> None:
+    made, _ = trained(tmp_path, "a.pt", **changes)
+    write_rows(tmp_path / "history.csv", HISTORY, made.history)
+    with open(tmp_path / "history.csv", newline="", encoding="utf-8") as file:
+        rows = list(csv.DictReader(file))
+    assert [int(row["epoch"]) for row in rows] == [0, 1, 2, 3, 4]
+    for row in rows:
+        for name in HISTORY:
+            is_empty = name in ("L_n", "L_c") and int(row["epoch"]) < acts.get(name, 99)
+            assert (row[name] == "") == is_empty, (row["epoch"], name)
+            assert is_empty or math.isfinite(float(row[name]))
+        weighted = [made.parameters[f"lambda_{term[-1]}"] * float(row[term] or 0) for term in ("L_n", "L_c")]
+        baseline = 0.65 * (float(row["info_nce"]) + float(row["distill"]) + float(row["entropy"]))
+        baseline += 0.35 * (float(row["sup_con"]) + float(row["cls"]))
+        assert float(row["loss"]) == pytest.approx(baseline + sum(weighted), abs=1e-5)
+    expected = [cosine_lr(epoch, 5, 0.1, 1.0e-3) for epoch in range(5)]
+    assert [float(row["lr"]) for row in rows] == pytest.approx(expected)
+    assert [float(row["teacher_temperature"]) for row in rows] == pytest.approx([0.07, 0.04, 0.04, 0.04, 0.04])
+
+
+def test_training_learns(tmp_path: Path) -> None:
+    made, _ = trained(tmp_path, "a.pt", epochs=20, **SIMGCD)
+    assert made.history[-1]["cls"] < 0.5 * made.history[0]["cls"]
+    labels = made_up()[2]
+    ids = torch.nonzero(labels >= 0)[:, 0]
+    assert (made.classify(ids) == labels[ids]).float().mean() > 0.9
+    assert made.features(torch.arange(IMAGES + TEST)).shape == (IMAGES + TEST, DIM)
+
+
+def test_tail_has_a_learning_rate_of_its_own(tmp_path: Path) -> None:
+    made, _ = trained(tmp_path, "a.pt", **SIMGCD)
+    last = cosine_lr(4, 5, 0.1, 1.0e-3)
+    rates = {
+        name: group["lr"]
+        for group in made.optimiser.param_groups
+        for parameter in group["params"]
+        for name, own in made.network.named_parameters()
+        if own is parameter
+    }
+    assert rates.keys() == dict(made.network.named_parameters()).keys()
+    assert {name for name, rate in rates.items() if rate == pytest.approx(last * 0.5)} == {"tail.weight", "tail.bias"}
+    assert {rate for name, rate in rates.items() if not name.startswith("tail.")} == {last}
+
+
+def test_one_step_is_that_of_plain_sgd(tmp_path: Path) -> None:
+    """The first step of an epoch of one batch, by hand: decay on matrices alone, the tail at half the rate."""
+    changes = {**SIMGCD, "epochs": 1, "batch_size": IMAGES, "teacher_warmup_epochs": 1, "weight_decay": 0.1}
+    made, recorder = trainer(tmp_path, changes)
+    before = {name: value.clone() for name, value in made.network.state_dict().items()}
+    made.train()
+    after = made.network.state_dict()
+    ids, rows = recorder.asked[0]
+    net = network(0)
+    made.method.losses(net, Batch(rows, made_up()[2][ids]), 0.07)["loss"].backward()
+    for name, parameter in net.named_parameters():
+        assert parameter.grad is not None
+        step = parameter.grad + (0.1 * before[name] if parameter.ndim > 1 else 0)
+        expected = before[name] - (0.05 if name.startswith("tail.") else 0.1) * step
+        torch.testing.assert_close(after[name], expected, rtol=1e-6, atol=1e-7)
+
+
+# -- pairing ---------------------------------------------------------------------------------------------
+
+
+def test_methods_of_one_seed_see_the_same(tmp_path: Path) -> None:
+    """Same start, same sampled images, same views: SimGCD, every variant, ablations, any k."""
+    cases: dict[str, dict[str, Any]] = {"simgcd": SIMGCD} | {v: {"variant": v} for v in VARIANTS}
+    cases |= {"without_n": {"context_terms": ["L_c"]}, "zero": CONTROL, "k": {"k": 6}, "early": {"T_warm": 0}}
+    cases |= {"dataset": {"reciprocal": "dataset"}}
+    seen, starts = {}, {}
+    for name, changes in cases.items():
+        made, recorder = trainer(tmp_path, changes, name=f"{name}.pt")
+        starts[name] = {key: value.clone() for key, value in made.network.state_dict().items()}
+        made.train()
+        seen[name] = recorder.of(8)
+        steps = IMAGES // 8
+        around = len(recorder.asked) - len(seen[name])
+        assert len(seen[name]) == 5 * steps
+        assert around == {"simgcd": 0, "early": 5 * steps}.get(name, 3 * steps)
+    for name in cases:
+        assert all(torch.equal(starts[name][key], value) for key, value in starts["simgcd"].items())
+        for (ids, rows), (own_ids, own_rows) in zip(seen["simgcd"], seen[name], strict=True):
+            assert torch.equal(ids, own_ids)
+            assert torch.equal(rows, own_rows)
+
+
+def test_seeds_and_epochs_see_different_images(tmp_path: Path) -> None:
+    first, second = (trained(tmp_path, f"{seed}.pt", seed=seed, **SIMGCD)[1].of(8) for seed in (0, 1))
+    assert not any(torch.equal(a[0], b[0]) for a, b in zip(first, second, strict=True))
+    assert len({tuple(ids.tolist()) for ids, _ in first}) == len(first)
+
+
+def test_same_seed_twice_is_bit_equal(tmp_path: Path) -> None:
+    for changes in (SIMGCD, {}, {"variant": "mended"}):
+        torch.manual_seed(1)
+        one, _ = trained(tmp_path, f"{len(changes)}a.pt", **changes)
+        torch.manual_seed(2)
+        torch.rand(5)
+        other, _ = trained(tmp_path, f"{len(changes)}b.pt", **changes)
+        assert equal(one, other)
+        assert not equal(one, trained(tmp_path, f"{len(changes)}c.pt", **{**changes, "seed": 1})[0])
+
+
+def test_control_gives_the_parameters_of_simgcd(tmp_path: Path) -> None:
+    """With both weights 0 the context terms are computed and logged, and change nothing beyond rounding."""
+    baseline = trained(tmp_path, "a.pt", **SIMGCD)[0]
+    for variant in VARIANTS:
+        control = trained(tmp_path, f"{variant}.pt", variant=variant, **CONTROL)[0]
+        assert all(row["L_n"] != 0 and row["L_c"] != 0 for row in control.history[2:])
+        for name, value in baseline.network.state_dict().items():
+            torch.testing.assert_close(control.network.state_dict()[name], value, rtol=1e-4, atol=1e-5)
+
+
+def test_released_trains_simgcd_and_its_cluster_term_alone(tmp_path: Path) -> None:
+    """The neighbourhood term of the released code changes no parameter: with it, without it, at any weight."""
+    released = {"variant": "released", "lambda_c": 0.1}
+    whole, heavy, without = (
+        trained(tmp_path, f"{name}.pt", **released, **changes)[0]
+        for name, changes in (("a", {}), ("b", {"lambda_n": 50.0}), ("c", {"context_terms": ["L_c"]}))
+    )
+    for other in (heavy, without):
+        for name, value in whole.network.state_dict().items():
+            assert torch.equal(other.network.state_dict()[name], value)
+    assert whole.history[3]["L_n"] > 0
+    baseline = trained(tmp_path, "d.pt", **SIMGCD)[0].network.state_dict()
+    assert not torch.equal(baseline["projector.0.weight"], whole.network.state_dict()["projector.0.weight"])
+
+
+# -- neighbours ------------------------------------------------------------------------------------------
+
+
+def slow_lists(features: Tensor, k: int) -> list[list[int]]:
+    """Each image's k most similar others, by sorting."""
+    z = normalize(features, dim=1)
+    table = (z @ z.T).tolist()
+    return [sorted((j for j in range(len(z)) if j != i), key=lambda j: -row[j])[:k] for i, row in enumerate(table)]
+
+
+@pytest.mark.parametrize(("reciprocal", "length"), [("batch", 3), ("dataset", 4)])
+def test_neighbour_lists(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, reciprocal: str, length: int) -> None:
+    """Nearest others by the test view's features at the start of the epoch; refreshed every epoch."""
+    made, recorder = trainer(tmp_path, {"reciprocal": reciprocal})
+    found: list[Tensor] = []
+    used: list[Tensor] = []
+    own_lists, own_batch = Trainer._neighbour_lists, loop.query_batch
+
+    def lists_of(self: Trainer) -> Tensor:
+        features = self.features(torch.arange(IMAGES))
+        found.append(own_lists(self))
+        assert found[-1].tolist() == slow_lists(features, length)
+        return found[-1]
+
+    def batch_of(lists: Tensor, queries: int, stream: torch.Generator) -> Tensor:
+        assert lists.shape == (IMAGES, 3)  # a query brings its k - 1 nearest others
+        assert queries == 3
+        assert torch.equal(lists, found[-1][:, :3])
+        used.append(own_batch(lists, queries, stream))
+        return used[-1]
+
+    monkeypatch.setattr(Trainer, "_neighbour_lists", lists_of)
+    monkeypatch.setattr(loop, "query_batch", batch_of)
+    made.train()
+    assert len(found) == 3  # epochs 2, 3, 4
+    assert all((lists != torch.arange(IMAGES)[:, None]).all() for lists in found)
+    assert not torch.equal(found[0], found[1])
+    assert not torch.equal(found[1], found[2])
+    asked = [ids for ids, _ in recorder.of(12)]
+    assert [ids.tolist() for ids in asked] == [ids.tolist() for ids in used]
+    for step, ids in enumerate(asked):
+        lists = found[step // (IMAGES // 8)]
+        for query in ids.view(3, 4):
+            assert query[1:].tolist() == lists[query[0], :3].tolist()
+        assert len(ids.view(3, 4)[:, 0].unique()) == 3
+    assert len({tuple(ids.view(3, 4)[:, 0].tolist()) for ids in asked}) > 15  # of 21 draws
+
+
+def test_methods_get_the_images_of_their_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made, recorder = trainer(tmp_path, {"T_warm": 4, "reciprocal": "dataset"})
+    batches: list[Batch] = []
+    own = Full.losses
+
+    def noted(self: Full, net: Network, of: Batch, teacher: float) -> dict[str, Tensor]:
+        batches.append(of)
+        return own(self, net, of, teacher)
+
+    monkeypatch.setattr(Full, "losses", noted)
+    made.train()
+    labels = made_up()[2]
+    for of, (ids, rows), (around, near) in zip(batches[-7:], recorder.of(8)[-7:], recorder.of(12), strict=True):
+        assert of.image_ids is not None
+        assert of.neighbours is not None
+        assert of.image_ids.tolist() == ids.tolist() + around.tolist()
+        assert torch.equal(of.sampled, rows)
+        assert torch.equal(of.neighbours, near)
+        assert torch.equal(of.labels, labels[ids])
+    assert all(of.neighbours is None and of.image_ids is None for of in batches[:-7])
+
+
+# -- resuming --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("changes", [SIMGCD, {}, {"variant": "released"}, {"variant": "mended"}], ids=str)
+@pytest.mark.parametrize("epochs_done", [0, 1, 3])
+def test_resumed_is_uninterrupted(tmp_path: Path, changes: dict[str, Any], epochs_done: int) -> None:
+    whole, recorder = trained(tmp_path, "whole.pt", **changes)
+    with_context = changes.get("method") != "simgcd"
+    steps = IMAGES // 8
+    calls = sum(steps * (2 if with_context and epoch >= 2 else 1) for epoch in range(epochs_done))
+    broken, _ = trainer(tmp_path, changes, stop_at=calls + 4)  # in the middle of the epoch
+    with pytest.raises(KeyboardInterrupt):
+        broken.train()
+    assert len(broken.history) == epochs_done
+    torch.manual_seed(7)
+    again, rest = trainer(tmp_path, changes, start=5 if epochs_done else None)
+    again.train()
+    assert equal(again, whole)
+    assert len(rest.asked) == len(recorder.asked) - calls
+    ids = torch.arange(IMAGES + TEST)
+    assert torch.equal(again.features(ids), whole.features(ids))
+
+
+def test_a_finished_state_is_not_trained_again(tmp_path: Path) -> None:
+    first, _ = trained(tmp_path, "a.pt")
+    again, recorder = trainer(tmp_path, {}, start=5, name="a.pt")
+    again.train()
+    assert not recorder.asked
+    assert equal(first, again)
+
+
+def test_state_holds_tensors_and_plain_types(tmp_path: Path) -> None:
+    made, _ = trained(tmp_path, "a.pt")
+    state = torch.load(tmp_path / "a.pt", weights_only=True)
+    assert (state["kind"], state["schema"]) == ("ctxgcd-state", checkpoint.SCHEMA)
+    assert state["parameters"] == made.parameters
+    assert state["history"] == made.history
+    assert [path.name for path in tmp_path.iterdir()] == ["a.pt"]
+
+
+def damage(path: Path, kind: str) -> None:
+    content = path.read_bytes()
+    if kind == "other kind":
+        checkpoint.save(path, "ctxgcd-model", {})
+    elif kind == "other schema":
+        torch.save({"kind": "ctxgcd-state", "schema": 99}, path)
+    elif kind == "list":
+        torch.save([1], path)
+    else:
+        path.write_bytes({"cut": content[: len(content) // 2], "empty": b"", "text": b"state"}[kind])
+
+
+@pytest.mark.parametrize("kind", ["cut", "empty", "text", "list", "other kind", "other schema"])
+def test_a_damaged_state_is_refused(tmp_path: Path, kind: str) -> None:
+    trained(tmp_path, "a.pt", epochs=2, **SIMGCD)
+    damage(tmp_path / "a.pt", kind)
+    made, _ = trainer(tmp_path, SIMGCD, name="a.pt")
+    with pytest.raises(UserError) as raised:
+        made.train()
+    sentence = str(raised.value)
+    assert str(tmp_path / "a.pt") in sentence
+    assert "\n" not in sentence
+    words = "delete it to start" if kind in ("cut", "empty", "text") else "expected 'ctxgcd-state' of schema 1"
+    assert words in sentence
+
+
+def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    made, _ = trainer(tmp_path / "file", SIMGCD)
+    with pytest.raises(UserError, match="cannot be written"):
+        made.train()
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf])
+def test_divergence_ends_in_a_sentence_and_keeps_the_state(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, value: float
+) -> None:
+    made, recorder = trainer(tmp_path, SIMGCD)
+    own = made.method.losses
+
+    def diverging(net: Network, of: Batch, teacher: float) -> dict[str, Tensor]:
+        terms = own(net, of, teacher)
+        if len(recorder.asked) == 3 * (IMAGES // 8):  # the last step of epoch 2
+            terms["loss"] = terms["loss"] * value
+        return terms
+
+    monkeypatch.setattr(made.method, "losses", diverging)
+    with pytest.raises(UserError, match=r"in epoch 2, so training diverged.*after epoch 1 is kept; lower lr") as raised:
+        made.train()
+    assert str(value) in str(raised.value)
+    assert len(checkpoint.load(made.state_file, "ctxgcd-state")["history"]) == 2
+
+
+def test_divergence_in_the_first_epoch_names_no_epoch_before_it(tmp_path: Path) -> None:
+    made, _ = trainer(tmp_path, {**SIMGCD, "lr": 1.0e30})
+    with pytest.raises(UserError, match="in epoch 0, so training diverged") as raised:
+        made.train()
+    assert "epoch -1" not in str(raised.value)
+    assert not made.state_file.exists()
+
+
+def test_a_run_is_trained_by_one_process_at_a_time(tmp_path: Path) -> None:
+    state = tmp_path / "state"
+    state.mkdir()
+
+    def call() -> None:
+        nothing = pd.DataFrame()
+        run({}, split=nothing, files={}, out=tmp_path / "out", state=state, device=torch.device("cpu"), about={})
+
+    with FileLock(state / "lock"), pytest.raises(UserError, match="is being trained by another process"):
+        call()
+    assert not (tmp_path / "out").exists()
+
+
+# -- views -----------------------------------------------------------------------------------------------
+
+
+def numbered(count: int, images: int = 7) -> BankViews:
+    """A bank whose row tells its view and image."""
+    bank = torch.stack([torch.stack([torch.tensor([float(v), float(i)]) for i in range(images)]) for v in range(count)])
+    return BankViews(bank, torch.arange(images + 2.0)[:, None])
+
+
+@pytest.mark.parametrize("count", [2, 3, 4])
+def test_bank_gives_two_different_views(count: int) -> None:
+    ids = torch.arange(7).repeat(300)
+    rows = numbered(count).pair(ids, generator(0, "views"))
+    first, second = rows.chunk(2)
+    assert torch.equal(first[:, 1].long(), ids)
+    assert torch.equal(second[:, 1].long(), ids)
+    drawn = list(zip(first[:, 0].long().tolist(), second[:, 0].long().tolist(), strict=True))
+    assert all(a != b for a, b in drawn)
+    shares = [drawn.count((a, b)) / len(drawn) for a in range(count) for b in range(count) if a != b]
+    chance = 1 / (count * (count - 1))
+    # Every ordered pair as often as another, within five standard errors.
+    assert max(abs(share - chance) for share in shares) < 5 * (chance * (1 - chance) / len(drawn)) ** 0.5
+    assert torch.equal(rows, numbered(count).pair(ids, generator(0, "views")))
+    assert not torch.equal(rows, numbered(count).pair(ids, generator(0, "views", 1)))
+    assert numbered(count).test(torch.tensor([8, 0])).tolist() == [[8.0], [0.0]]
+
+
+@pytest.fixture
+def cropper() -> Cropper:
+    draw = np.random.RandomState(0)
+    heights, widths = torch.from_numpy(draw.randint(8, 12, (2, 300)))
+    offsets = torch.cat([torch.zeros(1, dtype=torch.int64), (heights * widths).cumsum(0)[:-1]])
+    pixels = torch.from_numpy(draw.randint(0, 256, (int((heights * widths).sum()), 3), dtype=np.uint8))
+    store = Store(pixels, offsets, heights, widths)
+    return Cropper(store, 8, normalisation_table([0.5] * 3, [0.5] * 3))
+
+
+def backbone() -> Backbone:
+    return Backbone(nn.Flatten(), nn.Identity(), 3 * 8 * 8)
+
+
+def test_fresh_views_are_two_draws_of_the_cropper(cropper: Cropper) -> None:
+    ids, stream = torch.tensor([5, 0, 5, 299]), generator(3, "views")
+    expected = torch.cat([cropper.train_view(ids, stream) for _ in range(2)]).flatten(1)
+    rows = FreshViews(cropper, backbone()).pair(ids, generator(3, "views"))
+    assert torch.equal(rows, expected)
+    assert not torch.equal(rows[:4], rows[4:])
+    assert not torch.equal(rows[0], rows[2])  # one draw an image, also of the same image
+
+
+@pytest.mark.parametrize("limit", [0, views.KEEP_LIMIT])
+def test_test_views_are_the_same_kept_or_not(cropper: Cropper, monkeypatch: pytest.MonkeyPatch, limit: int) -> None:
+    monkeypatch.setattr(views, "KEEP_LIMIT", limit)
+    fresh, ids = FreshViews(cropper, backbone()), torch.tensor([299, 3, 3, 150])
+    for _ in range(2):
+        assert torch.equal(fresh.test(ids), cropper.test_view(ids).flatten(1))
+    assert (fresh.kept is None) == (limit == 0)
+
+
+def test_fresh_and_kept_features_train_alike(cropper: Cropper, tmp_path: Path) -> None:
+    """The loop on fresh views of a store: deterministic, whatever is kept."""
+    results: list[dict[str, Tensor]] = []
+    for name in ("a", "b"):
+        p = parameters(epochs=3, batch_size=16)
+        labels = torch.where(torch.arange(280) % 3 == 0, torch.arange(280) % 2, -1)
+        net = Network(nn.Identity(), 192, CLASSES, 16, 7, 0)
+        made = Trainer(p, Full(p), net, FreshViews(cropper, backbone()), labels, tmp_path / name, "fresh")
+        made.train()
+        results.append(net.state_dict())
+    assert all(torch.equal(results[0][name], results[1][name]) for name in results[0])
