@@ -101,7 +101,7 @@ def trainable(module: nn.Module) -> dict[str, int]:
         (VIT, 1, {f"blocks.11.{name}" for name in VIT_BLOCK}, 12 * 192**2 + 13 * 192),
         (VIT, 2, {f"blocks.{b}.{name}" for b in (10, 11) for name in VIT_BLOCK}, 2 * (12 * 192**2 + 13 * 192)),
         (LITE, 0, set(), 0),
-        (LITE, 1, {"0.weight"}, 320 * 1280),
+        (LITE, 1, {"conv.weight"}, 320 * 1280),
     ],
 )
 def test_exactly_the_tail_trains(

@@ -60,13 +60,16 @@ class Result:
 
 @dataclass(frozen=True)
 class Project:
-    """A folder with the project's workflow files and a params.yaml of its own."""
+    """A folder with the project's workflow files, the package and a params.yaml of its own.
+
+    The package is copied too: an edit of the sources during the tests would rightly train everything again.
+    """
 
     folder: Path
     data: Path
 
     def call(self, *words: str) -> Result:
-        environment = {**os.environ, "CTXGCD_DATA": str(self.data)}
+        environment = {**os.environ, "CTXGCD_DATA": str(self.data), "PYTHONPATH": str(self.folder)}
         done = subprocess.run(
             [str(PROGRAMS / "snakemake"), *words],
             cwd=self.folder,
@@ -95,9 +98,9 @@ class Project:
 
 
 def fresh(folder: Path, data: Path) -> Project:
-    """A copy of what Snakemake reads of the project, with the committed params.yaml."""
+    """A copy of what a run reads of the project, outside git, with the committed params.yaml."""
     folder.mkdir(parents=True)
-    for name in ("workflow", "profiles"):
+    for name in ("workflow", "profiles", "ctxgcd"):
         shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
     for name in ("Snakefile", "params.yaml"):
         shutil.copy2(ROOT / name, folder)
@@ -298,6 +301,7 @@ def test_metrics_say_what_was_run(done: Project) -> None:
         found = json.loads(path.read_text())
         assert keys <= set(found)
         assert {"torch", "timm", "device"} <= set(found["environment"])
+        assert found["commit"] == "unknown"  # the copy lies outside git, which nothing needs
         assert {(s["set"], s["metric"]) for s in found["scores"]} >= {("unlabelled", "v2"), ("test", "v2")}
         own = done.folder / f"results/splits/{found['benchmark']}.sha256"
         assert found["split_sha256"] == own.read_text().strip()
