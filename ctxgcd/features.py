@@ -49,7 +49,7 @@ def load_kept(path: Path, shape_start: tuple[int, ...]) -> Tensor:
     """Open kept features without reading them; raise UserError unless their shape starts as it should."""
     try:
         array = np.load(path, mmap_mode="c")
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, EOFError) as error:
         raise UserError(f"kept features {path} cannot be read ({error}); delete them and run again") from None
     if array.shape[: len(shape_start)] != shape_start:
         raise UserError(

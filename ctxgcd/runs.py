@@ -17,7 +17,7 @@ from ctxgcd.benchmarks.class_lists import ClassList
 from ctxgcd.benchmarks.class_lists import load as load_class_list
 from ctxgcd.config import Benchmark, Params, Protocol, Settings, require, validated
 from ctxgcd.errors import UserError
-from ctxgcd.names import METHODS, VARIANTS
+from ctxgcd.names import CONTEXT_TERMS, METHODS, VARIANTS
 
 DEMO = "fashion"  # the benchmark that travels with the package
 FORMATS = ("csv", "md", "tex", "html")  # of every table
@@ -129,8 +129,11 @@ def resolve(params: Params, benchmark: str, row: str, seed: int) -> dict[str, An
         "settings": settings_name,
         "context_terms": terms,
     }
-    resolved = {"row": row, "method": method, "seed": seed}
-    resolved |= {f: values[f] for f in (*SPLIT_FIELDS, *FEATURE_FIELDS, *METHOD_FIELDS[method])}
+    # Values that this very run never reads take no part in its identity either.
+    unread = {f"lambda_{term[-1]}" for term in CONTEXT_TERMS if term not in terms}
+    unread |= set() if values["view_bank"] else {"view_bank_seed"}
+    fields = [f for f in (*SPLIT_FIELDS, *FEATURE_FIELDS, *METHOD_FIELDS[method]) if f not in unread]
+    resolved = {"row": row, "method": method, "seed": seed} | {f: values[f] for f in fields}
     check_possible(resolved, entry.images.train)
     return resolved
 
@@ -150,8 +153,12 @@ def parse_row(row: str) -> tuple[str, str | None, dict[str, Any], list[str], lis
         _refuse(variant or "", VARIANTS, f"row '{row}'", "variant of full")
     if method != "full" and (variant or ablated):
         raise UserError(f"row '{row}': {method} has neither variants nor context terms; write '{method}'")
-    pairs = (pair.split("=", 1) for pair in match["overrides"].split("+")[1:])
+    pairs = [pair.split("=", 1) for pair in match["overrides"].split("+")[1:]]
     overrides = {key: _value(text) for key, text in pairs}
+    if len(overrides) < len(pairs):
+        raise UserError(f"row '{row}' gives a parameter twice; give each once")
+    if method == "kmeans" and "settings" in overrides:
+        raise UserError(f"row '{row}': kmeans reads no settings; write 'kmeans'")
     terms = {"-without-n": ["L_c"], "-without-c": ["L_n"]}.get(ablated, ["L_n", "L_c"])
     return method, variant, overrides, terms, terms if ablated == "-zero" else []
 
@@ -161,6 +168,11 @@ def identity(parameters: dict[str, Any], split_hash: str = "", code: str = "") -
     own = {key: value for key, value in parameters.items() if key != "row"}
     text = json.dumps([own, split_hash, code], sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def short_hash(*texts: str) -> str:
+    """Eight hex digits over some texts."""
+    return hashlib.sha256("\0".join(texts).encode()).hexdigest()[:8]
 
 
 def code_hash(parts: Iterable[str] = TRAINING_CODE) -> str:
@@ -276,8 +288,11 @@ def requested_benchmarks(params: Params, words: Iterable[str]) -> list[str]:
     whose benchmark, table or row does not exist, before Snakemake builds anything.
     """
     requested: list[str] = []
+    of_all = [benchmark for table in all_tables(params) for benchmark in table_benchmarks(params, table)]
     for word in words:
-        if word == "demo":
+        if word == "all_tables":
+            requested += of_all
+        elif word == "demo":
             requested.append(DEMO)
         elif match := re.fullmatch(r"benchmark_(\w+)", word):
             requested += table_benchmarks(params, f"ablation_{match[1]}")
@@ -285,9 +300,9 @@ def requested_benchmarks(params: Params, words: Iterable[str]) -> list[str]:
             requested += table_benchmarks(params, match[1])
         elif match := re.fullmatch(r"(?:.*/)?results/runs/([^/]+)/([^/]+)/seed(\d+)/[^/]+", word):
             requested.append(resolve(params, match[1], match[2], int(match[3]))["benchmark"])
-    if not requested:
-        requested = [benchmark for table in all_tables(params) for benchmark in table_benchmarks(params, table)]
-    return list(dict.fromkeys(requested))
+        elif match := re.fullmatch(r"(?:.*/)?results/(?:splits/|figures/[a-z]+_)(\w+)\.(csv|sha256|png)", word):
+            requested += table_benchmarks(params, f"ablation_{match[1]}")
+    return list(dict.fromkeys(requested or of_all))
 
 
 def check_all(params: Params) -> list[str]:
@@ -302,8 +317,8 @@ def check_all(params: Params) -> list[str]:
                     warnings[said] = None
         if table_rows(params, "sensitivity", benchmark) == ["full-paper"]:
             raise UserError(
-                f"benchmark {benchmark}: the sensitivity grids hold no value beside full-paper's own, so there is nothing "
-                "to compare; add a value under sensitivity"
+                f"benchmark {benchmark}: the sensitivity grids hold no value beside full-paper's own, so there is "
+                "nothing to compare; add a value under sensitivity"
             )
     return list(warnings)
 

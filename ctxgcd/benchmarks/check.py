@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import textwrap
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
-from ctxgcd.benchmarks.class_lists import ClassList
+from ctxgcd.benchmarks import folder_of
+from ctxgcd.benchmarks.class_lists import ClassList, load
+from ctxgcd.benchmarks.registry import SOURCES
 from ctxgcd.benchmarks.source import MissingData, Source, missing
 from ctxgcd.errors import UserError
 from ctxgcd.names import PARTS
@@ -71,6 +74,23 @@ def check(
     if source.list_files(folder) and (absent := _absent(folder, listed["path"])):
         return result("missing", f"{len(absent):,} listed images are not there, first {folder / absent[0]}")
     return result("found", f"no official test part (optional): no {source.test_files[0]}" if no_test else "")
+
+
+def check_section(section: Mapping[str, Any]) -> CheckResult:
+    """Check a benchmark by its section of params.yaml (benchmark, reader, folder, class_list, classes, images)."""
+    source, listed = SOURCES[section["reader"]], load(section["class_list"], section["classes"])
+    return check(section["benchmark"], source, folder_of(section["folder"]), listed, section["images"])
+
+
+def check_requested() -> list[CheckResult]:
+    """Check the benchmarks whose sections the workflow leaves in the environment variable CTXGCD_REQUESTED."""
+    return [check_section(json.loads(section)) for section in json.loads(os.environ["CTXGCD_REQUESTED"])]
+
+
+def not_ready(results: Iterable[CheckResult]) -> str:
+    """Return the sentence that names the benchmarks that are not ready, or nothing."""
+    names = ", ".join(result.benchmark for result in results if not result.ready)
+    return f"the data of {names} is not ready, so nothing was trained; see the table above" if names else ""
 
 
 def _absent(folder: Path, paths: Iterable[str]) -> list[str]:

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
+from zipfile import BadZipFile
 
 import numpy as np
 import torch
@@ -85,7 +86,7 @@ def open_store(index: Path) -> Store:
     try:
         with np.load(index) as shapes:
             heights, widths, offsets = (torch.from_numpy(shapes[key]) for key in ("heights", "widths", "offsets"))
-    except (OSError, ValueError, KeyError) as error:
+    except (OSError, ValueError, KeyError, EOFError, BadZipFile) as error:
         raise UserError(
             f"image store {index} cannot be read ({error}); delete it and run again to pack it anew"
         ) from None

@@ -68,9 +68,10 @@ class Trainer:
         for epoch in range(first, epochs):
             row = self._epoch(epoch)
             if not math.isfinite(row["loss"]):
+                kept = f"the state after epoch {epoch - 1} is kept" if epoch else "nothing is kept"
                 raise UserError(
-                    f"{self.title}: the loss is {row['loss']} in epoch {epoch}, so training diverged; the state "
-                    f"after epoch {epoch - 1} is kept; lower lr or the weights of the context losses"
+                    f"{self.title}: the loss is {row['loss']} in epoch {epoch}, so training diverged; {kept}; "
+                    "lower lr or the weights of the context losses"
                 )
             self.history.append(row)
             now = time.monotonic()

@@ -440,9 +440,9 @@ def test_missing_data_stops_before_any_training(tiny: Project, tmp_path: Path) -
 def test_every_benchmark_can_be_checked(tiny: Project, tmp_path: Path) -> None:
     """Also one that no word of the command line names and that `all_tables` does not hold."""
     project = tiny.copy(tmp_path / "project")
-    result = project.call("--cores", "1", "work/checks/fashion.ok")
+    result = project.call("--cores", "1", "work/manifests/fashion.csv")
     assert result.code == 0, result.output
-    assert (project.folder / "work/checks/fashion.ok").exists()
+    assert (project.folder / "work/manifests/fashion.csv").exists()
 
 
 def test_a_broken_image_is_named(another: Project, tmp_path: Path) -> None:
@@ -450,16 +450,19 @@ def test_a_broken_image_is_named(another: Project, tmp_path: Path) -> None:
     shutil.copytree(another.data / "cub", project.data / "cub")
     image = sorted((project.data / "cub").rglob("*.jpg"))[17]
     image.write_bytes(image.read_bytes()[:200])
-    (project.folder / "work/stores/cub.npz").unlink()
-    result = project.call("--cores", "1", "work/stores/cub.npz")
+    store = next(project.folder.glob("work/stores/cub-*.npz"))
+    store.unlink()
+    result = project.call("--cores", "1", store.relative_to(project.folder).as_posix())
     refused(result, image.name, "cannot be decoded", "replace it")
-    assert not (project.folder / "work/stores/cub.npz").exists()
+    assert not store.exists()
 
 
 def test_missing_weights_are_named(tiny: Project, tmp_path: Path) -> None:
     project = tiny.copy(tmp_path / "project")
     project.change(lambda content: content["backbones"]["tiny"].update(weights="models/nowhere.pth"))
-    refused(project.call("--cores", "1", "work/weights/tiny-32.pt"), "models/nowhere.pth does not exist", "give")
+    result = project.call("--cores", "1", "results/runs/cub/simgcd/seed0/metrics.json")
+    refused(result, "models/nowhere.pth does not exist", "give")
+    assert not result.trainings
 
 
 @pytest.mark.parametrize(

@@ -26,6 +26,7 @@ wildcard_constraints:
     backbone="|".join(PARAMS.backbones),
     row=r"[^/]+",
     seed=r"\d+",
+    content="[0-9a-f]{8}",
 
 
 def section(benchmark):
@@ -52,31 +53,60 @@ def resolved(wildcards):
     return runs.resolve(PARAMS, wildcards.benchmark, wildcards.row, int(wildcards.seed))
 
 
-def features_of(wildcards):
-    """How the benchmark's images are resized and seen, and by which backbone, as JSON."""
-    protocol = PARAMS.protocols[PARAMS.benchmarks[wildcards.benchmark].protocol]
-    backbone = PARAMS.backbones[protocol.backbone]
-    keys = {"model", "mean", "std"}
+def images_of(wildcards):
+    """Which images a store holds and how large, as JSON; a new draw of the split leaves them alone, but for a trial."""
+    entry = json.loads(section(wildcards.benchmark))
+    drawn = {} if entry["trial"] else {"seed", "labelled_share"}
+    resize = PARAMS.protocols[PARAMS.benchmarks[wildcards.benchmark].protocol].resize
     return json.dumps(
-        {"crop": protocol.crop, "weights": runs.weights_fingerprint(backbone.weights)}
-        | backbone.model_dump(include=keys)
+        {key: value for key, value in entry.items() if key not in drawn}
+        | {"resize": resize}
     )
 
 
-def resize_of(wildcards):
-    return PARAMS.protocols[PARAMS.benchmarks[wildcards.benchmark].protocol].resize
+def features_of(wildcards):
+    """How the benchmark's images are seen, and by which backbone, as JSON."""
+    protocol = PARAMS.protocols[PARAMS.benchmarks[wildcards.benchmark].protocol]
+    backbone = PARAMS.backbones[protocol.backbone]
+    seen = backbone.model_dump(include={"model", "mean", "std"})
+    return json.dumps(
+        {
+            "crop": protocol.crop,
+            "weights": runs.weights_fingerprint(backbone.weights),
+            **seen,
+        }
+    )
+
+
+# A cache's name holds a hash of all that it depends on. So a change asks for a file that is not there, and the runs
+# behind it are trained again, while a cache that was deleted and made again holds the same and trains nothing.
 
 
 def weights_of(wildcards):
     """The prepared weights of the benchmark's backbone; a ViT's position embedding depends on the crop."""
     protocol = PARAMS.protocols[PARAMS.benchmarks[wildcards.benchmark].protocol]
-    return f"work/weights/{protocol.backbone}-{protocol.crop}.pt"
+    backbone = PARAMS.backbones[protocol.backbone]
+    content = runs.short_hash(
+        backbone.model, runs.weights_fingerprint(backbone.weights)
+    )
+    return f"work/weights/{protocol.backbone}-{protocol.crop}-{content}.pt"
+
+
+def store_of(wildcards):
+    return (
+        f"work/stores/{wildcards.benchmark}-{runs.short_hash(images_of(wildcards))}.npz"
+    )
+
+
+def features_folder(wildcards):
+    content = runs.short_hash(images_of(wildcards), features_of(wildcards))
+    return f"work/features/{wildcards.benchmark}-{content}"
 
 
 def kept_files(wildcards):
-    """What a run reads beside its split, by name. Caches: made again they hold the same, so they are `ancient`."""
+    """What a run reads beside its split, by name."""
     p = resolved(wildcards)
-    folder, tail = f"work/features/{wildcards.benchmark}", p.get("tail_blocks")
+    folder, tail = features_folder(wildcards), p.get("tail_blocks")
     if p["method"] == "kmeans":
         files = {"test_view": f"{folder}/test_view-tail0.npy"}
     elif p["view_bank"]:
@@ -86,10 +116,7 @@ def kept_files(wildcards):
             "view_bank": f"{folder}/view_bank-tail{tail}-views{p['view_bank']}-seed{p['view_bank_seed']}.npy",
         }
     else:
-        files = {
-            "weights": weights_of(wildcards),
-            "store": f"work/stores/{wildcards.benchmark}.npz",
-        }
+        files = {"weights": weights_of(wildcards), "store": store_of(wildcards)}
     return {name: ancient(file) for name, file in files.items()}
 
 

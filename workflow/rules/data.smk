@@ -14,37 +14,22 @@ rule check_data:
         "python workflow/scripts/check_data.py --done results/data_check.txt 2>&1 | tee {log:q}"
 
 
-# Not an input of every rule: adding a benchmark would train all others again. Its priority puts it first,
-# so that nothing is trained for one benchmark while another one's data is missing.
-rule check_benchmark:
-    output:
-        "work/checks/{benchmark}.ok",
-    log:
-        "work/logs/check/{benchmark}.log",
-    priority: 100
-    localrule: True
-    conda:
-        "../envs/ctxgcd.yaml"
-    message:
-        "Checking the data of {wildcards.benchmark}"
-    shell:
-        "python workflow/scripts/check_data.py --need {wildcards.benchmark} --done {output:q} 2>&1 | tee {log:q}"
-
-
+# Checks the benchmark's data first: with the highest priority, so that nothing is trained for one benchmark while
+# another one's data is missing. Not a rule of its own behind `ancient`: when such a job has to run again, Snakemake
+# looks at no job behind it and misses their own changes.
 rule manifest:
-    input:
-        checked=ancient("work/checks/{benchmark}.ok"),
     output:
         "work/manifests/{benchmark}.csv",
     log:
         "work/logs/manifest/{benchmark}.log",
-    priority: 50
+    priority: 100
+    localrule: True
     conda:
         "../envs/ctxgcd.yaml"
     params:
         section=lambda w: section(w.benchmark),
     message:
-        "Listing the images of {wildcards.benchmark}"
+        "Checking the data of {wildcards.benchmark} and listing its images"
     shell:
         "python workflow/scripts/list_images.py --benchmark {params.section:q} --out {output:q} 2>&1 | tee {log:q}"
 
@@ -71,15 +56,14 @@ rule split:
 
 rule weights:
     output:
-        "work/weights/{backbone}-{crop}.pt",
+        "work/weights/{backbone}-{crop}-{content}.pt",
     log:
-        "work/logs/weights/{backbone}-{crop}.log",
+        "work/logs/weights/{backbone}-{crop}-{content}.log",
     priority: 90
     conda:
         "../envs/ctxgcd.yaml"
     params:
         model=lambda w: PARAMS.backbones[w.backbone].model,
-        content=lambda w: runs.weights_fingerprint(PARAMS.backbones[w.backbone].weights),
         # Not recorded, because it takes `input`: the same file at another place changes nothing.
         file=lambda w, input: PARAMS.backbones[w.backbone].weights,
     message:
@@ -93,38 +77,36 @@ rule image_store:
     input:
         "results/splits/{benchmark}.csv",
     output:
-        index="work/stores/{benchmark}.npz",
-        pixels="work/stores/{benchmark}.pixels",
+        index="work/stores/{benchmark}-{content}.npz",
+        pixels="work/stores/{benchmark}-{content}.pixels",
     log:
-        "work/logs/store/{benchmark}.log",
+        "work/logs/store/{benchmark}-{content}.log",
     benchmark:
-        "work/benchmarks/store/{benchmark}.tsv"
+        "work/benchmarks/store/{benchmark}-{content}.tsv"
     priority: 50
     conda:
         "../envs/ctxgcd.yaml"
     threads: 4
     params:
-        section=lambda w: section(w.benchmark),
-        resize=resize_of,
+        images=images_of,
     message:
         "Packing the images of {wildcards.benchmark}"
     shell:
-        "python workflow/scripts/pack_images.py --benchmark {params.section:q} --split {input:q}"
-        " --resize {params.resize} --workers {threads} --out {output.index:q} 2>&1 | tee {log:q}"
+        "python workflow/scripts/pack_images.py --images {params.images:q} --split {input:q}"
+        " --workers {threads} --out {output.index:q} 2>&1 | tee {log:q}"
 
 
 rule features:
     input:
-        store="work/stores/{benchmark}.npz",
-        pixels="work/stores/{benchmark}.pixels",
+        store=store_of,
         weights=weights_of,
         split="results/splits/{benchmark}.csv",
     output:
-        "work/features/{benchmark}/{kind}.npy",
+        "work/features/{benchmark}-{content}/{kind}.npy",
     log:
-        "work/logs/features/{benchmark}/{kind}.log",
+        "work/logs/features/{benchmark}-{content}/{kind}.log",
     benchmark:
-        "work/benchmarks/features/{benchmark}/{kind}.tsv"
+        "work/benchmarks/features/{benchmark}-{content}/{kind}.tsv"
     wildcard_constraints:
         kind=r"test_view-tail\d+|view_bank-tail\d+-views\d+-seed\d+",
     priority: 50

@@ -1,4 +1,4 @@
-"""Write a benchmark's manifest: every image of its official files."""
+"""Check a benchmark's data and write its manifest: every image of its official files."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ import json
 from pathlib import Path
 
 from ctxgcd.benchmarks import folder_of
+from ctxgcd.benchmarks.check import check_requested, check_section, not_ready, table
 from ctxgcd.benchmarks.registry import SOURCES
-from ctxgcd.errors import reported
+from ctxgcd.errors import UserError, reported
 from ctxgcd.files import replacing
 
 
@@ -18,6 +19,10 @@ def main() -> None:
     parser.add_argument("--out", type=Path, required=True)
     arguments = parser.parse_args()
     section = arguments.benchmark
+    if not check_section(section).ready:
+        results = check_requested()  # all that is missing at once, not this benchmark's alone
+        print(table(results))
+        raise UserError(not_ready(results) or f"the data of {section['benchmark']} is not ready; run check_data")
     manifest = SOURCES[section["reader"]].manifest(folder_of(section["folder"]))
     with replacing(arguments.out) as temporary:
         manifest.to_csv(temporary, index=False, lineterminator="\n")

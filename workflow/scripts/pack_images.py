@@ -1,4 +1,4 @@
-"""Pack a benchmark's images, resized once, in the order of their ids."""
+"""Pack a benchmark's images, the shorter side resized once, in the order of their ids."""
 
 from __future__ import annotations
 
@@ -14,16 +14,15 @@ from ctxgcd.images.store import pack
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--benchmark", type=json.loads, required=True, help="the benchmark's section as JSON")
+    parser.add_argument("--images", type=json.loads, required=True, help="reader, folder and resize as JSON")
     parser.add_argument("--split", type=Path, required=True)
-    parser.add_argument("--resize", type=int, required=True, help="pixels of the shorter side")
     parser.add_argument("--workers", type=int, required=True, help="processes that decode")
     parser.add_argument("--out", type=Path, required=True)
     arguments = parser.parse_args()
-    section = arguments.benchmark
+    images = arguments.images
     paths = read_split(arguments.split).sort_values("id").path.tolist()
-    folder = folder_of(section["folder"])
-    digest = pack(section["reader"], folder, paths, arguments.resize, arguments.out, arguments.workers)
+    folder = folder_of(images["folder"])
+    digest = pack(images["reader"], folder, paths, images["resize"], arguments.out, arguments.workers)
     print(f"{len(paths)} images packed, sha256 {digest}")
 
 

@@ -13,9 +13,9 @@ from ctxgcd.files import write_text
 
 HEAD = """# How the demo's and cub50's values were chosen
 
-Each row was trained on a benchmark that lies inside the labelled images D^l of another one: half of its old classes play
-the new ones, so no label of D^u was read. Clustering accuracy (v2, percent) on its own unlabelled images. Epochs are
-scaled so that a trial makes about as many steps as the benchmark itself.
+Each row was trained on a benchmark that lies inside the labelled images D^l of another one: half of its old
+classes play the new ones, so no label of D^u was read. Clustering accuracy (v2, percent) on its own unlabelled
+images. Epochs are scaled so that a trial makes about as many steps as the benchmark itself.
 """
 
 
@@ -28,9 +28,7 @@ def main() -> None:
     for benchmark in arguments.benchmarks:
         paths = sorted(Path("results/runs", benchmark).glob("*/seed*/metrics.json"))
         if not paths:
-            raise UserError(
-                f"no run of {benchmark} in results/runs/; train one, e.g. results/runs/{benchmark}/simgcd/seed0/metrics.json"
-            )
+            raise UserError(f"no run of {benchmark} in results/runs/; docs/choices.md says how to train one")
         runs = [json.loads(path.read_text(encoding="utf-8")) for path in paths]
         scores = [next(s for s in run["scores"] if (s["set"], s["metric"]) == ("unlabelled", "v2")) for run in runs]
         table = pd.DataFrame(scores).assign(row=[run["row"] for run in runs])
