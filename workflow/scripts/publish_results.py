@@ -36,12 +36,15 @@ def origin(metrics: list[dict[str, Any]]) -> str:
 
 def publish(benchmark: str) -> None:
     files = [Path(file) for file in benchmark_files(read(Path("params.yaml")), benchmark)]
-    shown = [file for file in files if file.suffix in {".csv", ".md", ".png"} and "runs" not in file.parts]
-    if absent := [file for file in shown if not file.exists()]:
-        raise UserError(f"{absent[0]} does not exist; run `snakemake benchmark_{benchmark}` before publishing it")
+    wanted = [file for file in files if file.suffix in {".csv", ".md", ".png"} and "runs" not in file.parts]
+    shown = [file for file in wanted if file.exists()]
+    if not shown:
+        raise UserError(f"{wanted[0]} does not exist; run `snakemake benchmark_{benchmark}` before publishing it")
     OUT.mkdir(parents=True, exist_ok=True)
     runs = sorted(Path("results/runs", benchmark).glob("*/seed*/metrics.json"))
     page = [f"# Measured: {benchmark}\n", origin([json.loads(run.read_text(encoding="utf-8")) for run in runs]) + "\n"]
+    if absent := [file.name for file in wanted if file not in shown]:
+        page.append(f"Not made: {', '.join(absent)}.\n")
     for file in shown:
         shutil.copy(file, OUT / file.name)
         if file.suffix == ".md":
