@@ -2,15 +2,33 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import torch
+from filelock import FileLock, Timeout
 
 from ctxgcd.errors import UserError
 from ctxgcd.files import replacing
 
 SCHEMA = 1
+
+
+@contextmanager
+def owned(folder: Path) -> Iterator[None]:
+    """Hold a run's state folder; raises UserError while another process trains that run. The kernel frees it."""
+    folder.mkdir(parents=True, exist_ok=True)
+    lock = FileLock(folder / "lock")
+    try:
+        lock.acquire(timeout=0)
+    except Timeout:
+        raise UserError(f"the run of {folder} is being trained by another process; wait for it to end") from None
+    try:
+        yield
+    finally:
+        lock.release()
 
 
 def save(path: Path, kind: str, content: dict[str, Any]) -> None:

@@ -12,9 +12,7 @@ import numpy as np
 import pandas as pd
 import torch
 import yaml
-from filelock import FileLock, Timeout
 
-from ctxgcd.errors import UserError
 from ctxgcd.features import load_kept
 from ctxgcd.files import replacing, write_rows, write_text
 from ctxgcd.images.store import open_store
@@ -50,34 +48,6 @@ def run(
         state: folder of the rolling checkpoint, own to this run's identity.
         about: identity and hashes, to be recorded with the result.
     """
-    state.mkdir(parents=True, exist_ok=True)
-    try:
-        with FileLock(state / "lock", timeout=0):
-            _run(parameters, split, files, out, state, device, about)
-    except Timeout:
-        raise UserError(f"{out} is being trained by another process; wait for it to end") from None
-
-
-def load_backbone(parameters: Mapping[str, Any], tail_blocks: int, prepared: Path, device: torch.device) -> Backbone:
-    """The run's backbone with its prepared weights, cut and moved to the device."""
-    return cut(weights.load(parameters["model"], parameters["crop"], prepared), tail_blocks).to(device)
-
-
-def open_cropper(parameters: Mapping[str, Any], store: Path, device: torch.device) -> Cropper:
-    """The run's store with its crop and normalisation, on the device."""
-    table = normalisation_table(parameters["mean"], parameters["std"]).to(device)
-    return Cropper(open_store(store).to(device), parameters["crop"], table)
-
-
-def _run(
-    parameters: dict[str, Any],
-    split: pd.DataFrame,
-    files: Mapping[str, Path],
-    out: Path,
-    state: Path,
-    device: torch.device,
-    about: Mapping[str, str],
-) -> None:
     torch.set_num_threads(parameters["threads"])
     torch.use_deterministic_algorithms(True, warn_only=True)
     begun = time.monotonic()
@@ -131,6 +101,17 @@ def _run(
     }
     write_text(out / "run.json", json.dumps(told, indent=1) + "\n")
     (state / "last.pt").unlink(missing_ok=True)
+
+
+def load_backbone(parameters: Mapping[str, Any], tail_blocks: int, prepared: Path, device: torch.device) -> Backbone:
+    """The run's backbone with its prepared weights, cut and moved to the device."""
+    return cut(weights.load(parameters["model"], parameters["crop"], prepared), tail_blocks).to(device)
+
+
+def open_cropper(parameters: Mapping[str, Any], store: Path, device: torch.device) -> Cropper:
+    """The run's store with its crop and normalisation, on the device."""
+    table = normalisation_table(parameters["mean"], parameters["std"]).to(device)
+    return Cropper(open_store(store).to(device), parameters["crop"], table)
 
 
 def _trainer(

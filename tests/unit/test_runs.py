@@ -237,9 +237,9 @@ OTHER: dict[str, Any] = {
     ("row", "reads"),
     [
         ("kmeans", OF_IMAGES | {"protocols.paper.kmeans_restarts"}),
-        ("simgcd", OF_IMAGES | OF_BASELINE | {"protocols.paper.view_bank_seed"}),
-        ("full-paper", OF_IMAGES | OF_BASELINE | OF_CONTEXT | {"protocols.paper.view_bank_seed"}),
-        ("full-mended", OF_IMAGES | OF_BASELINE | OF_CONTEXT | {"protocols.paper.view_bank_seed"}),
+        ("simgcd", OF_IMAGES | OF_BASELINE),
+        ("full-paper", OF_IMAGES | OF_BASELINE | OF_CONTEXT),
+        ("full-mended", OF_IMAGES | OF_BASELINE | OF_CONTEXT),
     ],
 )
 def test_identity_holds_exactly_what_is_read(committed: dict[str, Any], row: str, reads: set[str]) -> None:

@@ -8,10 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pandas as pd
 import pytest
 import torch
-from filelock import FileLock
 from torch import Tensor, nn
 from torch.nn.functional import normalize
 
@@ -28,7 +26,6 @@ from ctxgcd.models.network import Network
 from ctxgcd.training import checkpoint, loop, views
 from ctxgcd.training.loop import HISTORY, Trainer
 from ctxgcd.training.schedules import cosine_lr
-from ctxgcd.training.train import run
 from ctxgcd.training.views import BankViews, FreshViews
 
 torch.set_num_threads(1)
@@ -456,15 +453,11 @@ def test_divergence_in_the_first_epoch_names_no_epoch_before_it(tmp_path: Path) 
 
 def test_a_run_is_trained_by_one_process_at_a_time(tmp_path: Path) -> None:
     state = tmp_path / "state"
-    state.mkdir()
-
-    def call() -> None:
-        nothing = pd.DataFrame()
-        run({}, split=nothing, files={}, out=tmp_path / "out", state=state, device=torch.device("cpu"), about={})
-
-    with FileLock(state / "lock"), pytest.raises(UserError, match="is being trained by another process"):
-        call()
-    assert not (tmp_path / "out").exists()
+    owner, other = checkpoint.owned(state), checkpoint.owned(state)
+    with owner, pytest.raises(UserError, match="is being trained by another process"):
+        other.__enter__()
+    with checkpoint.owned(state):  # free again
+        assert state.is_dir()
 
 
 # -- views -----------------------------------------------------------------------------------------------

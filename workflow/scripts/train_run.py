@@ -9,6 +9,7 @@ from pathlib import Path
 from ctxgcd.benchmarks.split import read_split
 from ctxgcd.errors import reported
 from ctxgcd.runs import check_possible, identity
+from ctxgcd.training.checkpoint import owned
 from ctxgcd.training.devices import borrowed_device
 from ctxgcd.training.train import run
 
@@ -31,7 +32,7 @@ def main() -> None:
     split_hash = arguments.split_hash.read_text(encoding="utf-8").strip()
     own = identity(parameters, split_hash, arguments.code)
     files = {name: path for name in KEPT if (path := getattr(arguments, name))}
-    with borrowed_device() as device:
+    with owned(arguments.work / own), borrowed_device() as device:
         run(
             parameters,
             split=split,
