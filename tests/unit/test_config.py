@@ -29,7 +29,7 @@ def change(config: dict[str, Any], place: str, value: Any) -> None:
         config[last] = value
 
 
-DELETE = object()
+DELETE = type("Delete", (), {"__repr__": lambda self: "(deleted)"})()  # the same name in every worker
 PAPER = "protocols.paper"
 
 
