@@ -15,6 +15,7 @@ import yaml
 
 from ctxgcd.benchmarks.class_lists import ClassList
 from ctxgcd.benchmarks.class_lists import load as load_class_list
+from ctxgcd.benchmarks.registry import SOURCES
 from ctxgcd.config import Benchmark, Params, Protocol, Settings, require, validated
 from ctxgcd.errors import UserError
 from ctxgcd.names import CONTEXT_TERMS, METHODS, VARIANTS
@@ -308,7 +309,9 @@ def requested_benchmarks(params: Params, words: Iterable[str]) -> list[str]:
 def check_all(params: Params) -> list[str]:
     """Resolve every run that any table could ask for; raise the first fault, return the warnings."""
     warnings: dict[str, None] = {}
-    for benchmark in params.benchmarks:
+    for benchmark, entry in params.benchmarks.items():
+        if entry.reader not in SOURCES:
+            _refuse(entry.reader, SOURCES, f"benchmarks.{benchmark}.reader", "reader")
         for kind in ("main", "ablation", "sensitivity"):
             for row in table_rows(params, kind, benchmark):
                 resolved = resolve(params, benchmark, row, params.seeds[0])

@@ -503,3 +503,9 @@ def test_light_rooms_import_no_torch(module: str) -> None:
     script = f"import sys, {module}; sys.exit(', '.join({heavy} & set(sys.modules)) or 0)"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, cwd=ROOT)
     assert done.returncode == 0, done.stderr
+
+
+def test_an_unknown_reader_is_refused(committed: dict[str, Any]) -> None:
+    committed["benchmarks"]["fashion"]["reader"] = "sheets"
+    with pytest.raises(UserError, match="unknown reader 'sheets'; did you mean 'sheet'"):
+        runs.check_all(parse(committed))
