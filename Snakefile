@@ -1,5 +1,13 @@
 """From images to the paper's tables. Targets: all_tables (default), demo, benchmark_NAME, check_data, plan."""
 
+from pathlib import Path
+
+from ctxgcd.config import check_file
+from ctxgcd.errors import reported
+
+with reported():
+    check_file(Path("params.yaml"))
+
 
 configfile: "params.yaml"
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
@@ -32,7 +33,7 @@ class Backbone(Closed):
     model: str
     weights: str
     mean: list[float] = Field(min_length=3, max_length=3)
-    std: list[float] = Field(min_length=3, max_length=3)
+    std: list[Annotated[float, Field(gt=0)]] = Field(min_length=3, max_length=3)
     note: str  # said beside every number made with it
 
 
@@ -147,13 +148,15 @@ class Params(Closed):
     def _refers_to_what_exists(self) -> Params:
         if self.schema_ != SCHEMA:
             raise ValueError(f"schema is {self.schema_}, but this version reads schema {SCHEMA}; see CHANGELOG.md")
-        if len(set(self.seeds)) != len(self.seeds) or min(self.seeds) < 0:
-            raise ValueError(f"seeds are {self.seeds}; give different non-negative integers")
+        if len(set(self.seeds)) != len(self.seeds) or not all(0 <= seed < 2**32 for seed in self.seeds):
+            raise ValueError(f"seeds are {self.seeds}; give different integers from 0 to {2**32 - 1}")
         for name, entry in self.benchmarks.items():
             where = f"benchmarks.{name}"
             require(entry.protocol, self.protocols, f"{where}.protocol", "protocol")
             for key in entry.overrides:
                 require(key, [*Protocol.model_fields, *Settings.model_fields], f"{where}.overrides", "key")
+            if "backbone" in entry.overrides:
+                require(str(entry.overrides["backbone"]), self.backbones, f"{where}.overrides.backbone", "backbone")
             for settings, values in entry.settings.items():
                 require(settings, self.settings, f"{where}.settings", "settings")
                 for key in values:
@@ -161,6 +164,10 @@ class Params(Closed):
         for name, protocol in self.protocols.items():
             require(protocol.backbone, self.backbones, f"protocols.{name}.backbone", "backbone")
         for table, benchmarks in self.tables.items():
+            if not re.fullmatch(r"\w+", table):
+                raise ValueError(f"tables.{table}: a table's name has letters, digits and _ only; rename it")
+            if not benchmarks or len(set(benchmarks)) < len(benchmarks):
+                raise ValueError(f"tables.{table} is {benchmarks}; list at least one benchmark, each once")
             if not table.startswith("main_"):
                 raise ValueError(f"tables.{table}: a main table's name starts with 'main_'; call it 'main_{table}'")
             for benchmark in benchmarks:
@@ -193,6 +200,31 @@ def read(path: Path) -> Params:
         raise UserError(f"{path} does not exist; run from the folder that holds params.yaml") from None
     except yaml.YAMLError as error:
         raise UserError(f"{path.name} is not valid YAML: {' '.join(str(error).split())}") from None
+
+
+def check_file(path: Path) -> None:
+    """Raise UserError for what reading a params.yaml loses or trips over: a key given twice, other text encodings."""
+    try:
+        _unrepeated(yaml.compose(path.read_text(encoding="utf-8")), path.name)
+    except FileNotFoundError:
+        raise UserError(f"{path} does not exist here; run from the folder that holds it") from None
+    except UnicodeDecodeError:
+        raise UserError(f"{path.name} is not UTF-8 text; save it as UTF-8") from None
+    except yaml.YAMLError as error:
+        raise UserError(f"{path.name} is not valid YAML: {' '.join(str(error).split())}") from None
+
+
+def _unrepeated(node: yaml.Node | None, origin: str) -> None:
+    if isinstance(node, yaml.MappingNode):
+        seen = set()
+        for key, value in node.value:
+            if key.value in seen:
+                raise UserError(f"{origin} line {key.start_mark.line + 1}: key '{key.value}' is given twice; keep one")
+            seen.add(key.value)
+            _unrepeated(value, origin)
+    elif isinstance(node, yaml.SequenceNode):
+        for value in node.value:
+            _unrepeated(value, origin)
 
 
 def validated(model: type[M], values: Any, origin: str) -> M:

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ctxgcd.config import Images, Params
+from ctxgcd.errors import UserError
 from ctxgcd.runs import active_epochs, all_tables, resolve, table_runs
 
 RATE = 1000.0  # views a second of one device: an assumption to plan with, not a measurement
@@ -22,7 +23,13 @@ def plan(params: Params) -> str:
     One view is one augmented image through the backbone, forward and backward of the tail included. The rate
     is assumed; CTXGCD_VIEWS_PER_SECOND replaces it by one's own.
     """
-    rate = float(os.environ.get("CTXGCD_VIEWS_PER_SECOND", RATE))
+    asked = os.environ.get("CTXGCD_VIEWS_PER_SECOND", str(RATE))
+    try:
+        rate = float(asked)
+    except ValueError:
+        rate = 0.0
+    if not 0 < rate < float("inf"):
+        raise UserError(f"CTXGCD_VIEWS_PER_SECOND is '{asked}'; give a positive number of views a second")
     needed = dict.fromkeys(run for table in all_tables(params) for run in table_runs(params, table))
     costs = [(run.benchmark, resolve(params, run.benchmark, run.row, run.seed)) for run in needed]
     lines = [LINE.format("benchmark", "trainings", "k-means", "million views", "device hours", "store GB")]

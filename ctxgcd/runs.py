@@ -274,7 +274,8 @@ def benchmark_files(params: Params, benchmark: str) -> list[str]:
     single = [table for table, of in params.tables.items() if of == [benchmark]]
     kinds = [k for k in ("ablation", "sensitivity") if single or benchmark in getattr(params.all_tables, k)]
     tables = single + [f"{kind}_{benchmark}" for kind in kinds]
-    figures = ["curves", "embedding"] + ["sensitivity"] * ("sensitivity" in kinds)
+    trained = any(parse_row(row)[0] != "kmeans" for row in params.rows.main)
+    figures = ["curves"] * trained + ["embedding"] + ["sensitivity"] * ("sensitivity" in kinds)
     return (
         [run.file("metrics.json") for run in runs_of(params, "main", benchmark)]
         + [file for table in tables for file in table_files(table)]

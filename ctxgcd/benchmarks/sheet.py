@@ -21,9 +21,14 @@ class Sheet(Source):
 
     def manifest(self, folder: Path) -> pd.DataFrame:
         require(folder, self.files)
-        labels = pd.read_csv(folder / "labels.csv", keep_default_na=False)
+        try:
+            labels = pd.read_csv(folder / "labels.csv", keep_default_na=False)
+        except ValueError as error:  # empty, binary or torn
+            raise UserError(f"{folder / 'labels.csv'} cannot be read ({error}); restore the file") from None
         if absent := {"part", "position", "class_id", "class_name"} - set(labels.columns):
             raise UserError(f"{folder / 'labels.csv'} lacks the column {min(absent)!r}; restore the file")
+        for part in ("train", "test"):
+            _check_sheet(folder, part, labels.loc[labels["part"] == part, "position"].tolist())
         labels = pd.concat([labels[labels["part"] == part].sort_values("position") for part in ("train", "test")])
         paths = [f"{part}.png#{position}" for part, position in zip(labels["part"], labels["position"], strict=True)]
         return as_manifest(
@@ -42,6 +47,22 @@ class Sheet(Source):
             side = sheets[name].width // COLUMNS
             top, left = (side * place for place in divmod(int(position), COLUMNS))
             yield sheets[name].crop((left, top, left + side, top + side))
+
+
+def _check_sheet(folder: Path, part: str, positions: list[int]) -> None:
+    """Raise UserError unless a part's positions are 0..n-1, each once, and its sheet has just the cells for them."""
+    if sorted(positions) != list(range(len(positions))):
+        raise UserError(
+            f"{folder / 'labels.csv'}: the positions of {part} must be 0 to {len(positions) - 1}, each once, but one "
+            "is repeated or missing; restore the file"
+        )
+    width, height = open_rgb(folder / f"{part}.png").size
+    rows = -(-len(positions) // COLUMNS)
+    if width % COLUMNS or not width or height * COLUMNS != width * rows:
+        raise UserError(
+            f"{folder / f'{part}.png'} has {width} x {height} pixels, which is no sheet of {COLUMNS} x {rows} square "
+            "cells as labels.csv asks for; restore the file"
+        )
 
 
 SHEET = Sheet(

@@ -118,7 +118,7 @@ def _from_file(path: Path) -> dict[str, Tensor]:
         raise UserError(
             f"weights file {path} cannot be read as plain tensors ({type(error).__name__}); give a state dict"
         ) from None
-    if not isinstance(state, dict) or not all(isinstance(value, Tensor) for value in state.values()):
+    if not isinstance(state, dict) or not all(isinstance(n, str) and isinstance(v, Tensor) for n, v in state.items()):
         held = ", ".join(list(map(str, state))[:4]) if isinstance(state, dict) else type(state).__name__
         raise UserError(
             f"weights file {path} is no backbone state dict (it holds {held}); a training checkpoint or another "

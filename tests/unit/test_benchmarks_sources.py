@@ -360,3 +360,21 @@ def test_fingerprint_follows_contents_not_places(official: Path, tmp_path: Path)
     file = tmp_path / "cub" / "CUB_200_2011" / "image_class_labels.txt"
     file.write_text(file.read_text().replace("1 1\n", "1 2\n", 1))
     assert fingerprint(SOURCES["cub"], tmp_path / "cub") != fingerprint(SOURCES["cub"], official / "cub")
+
+
+@pytest.mark.parametrize("fault", ["size", "position", "empty", "binary"])
+def test_a_damaged_sheet_is_refused(tmp_path: Path, fault: str) -> None:
+    folder = tmp_path / "fashion"
+    shutil.copytree(embedded("fashion"), folder)
+    labels = folder / "labels.csv"
+    words = "cannot be read"
+    if fault == "size":
+        Image.new("L", (56, 56)).save(folder / "train.png")
+        words = "56 x 56 pixels"
+    elif fault == "position":
+        labels.write_text(labels.read_text(encoding="utf-8").replace("train,0,", "train,1,", 1), encoding="utf-8")
+        words = "repeated or missing"
+    else:
+        labels.write_bytes(b"" if fault == "empty" else b"\xff\xfe\x00")
+    with pytest.raises(UserError, match=words):
+        SOURCES["sheet"].manifest(folder)

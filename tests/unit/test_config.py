@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import yaml
 
-from ctxgcd.config import Params, parse, read
+from ctxgcd.config import Params, check_file, parse, read
 from ctxgcd.errors import UserError
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -194,3 +194,37 @@ def test_a_script_ends_with_the_sentence_alone(committed: dict[str, Any]) -> Non
     assert done.stdout == ""
     assert done.stderr.count("\n") == 1
     assert done.stderr.startswith("error: params.yaml: protocols.paper: crop 300 is larger than resize 256")
+
+
+def test_a_key_given_twice_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "params.yaml"
+    path.write_text("seeds: [0]\nrows:\n  main: [a]\n  main: [b]\n", encoding="utf-8")
+    with pytest.raises(UserError, match=r"params.yaml line 4: key 'main' is given twice"):
+        check_file(path)
+    path.write_bytes(b"\xff\xfe")
+    with pytest.raises(UserError, match="not UTF-8"):
+        check_file(path)
+
+
+@pytest.mark.parametrize(
+    ("section", "key", "value", "words"),
+    [
+        ("tables", "main_fashion", [], "list at least one benchmark"),
+        ("tables", "main_fashion", ["fashion", "fashion"], "each once"),
+        ("tables", "main_fashion-x", ["fashion"], "letters, digits and _"),
+    ],
+)
+def test_tables_that_cannot_be(committed: dict[str, Any], section: str, key: str, value: Any, words: str) -> None:
+    committed[section][key] = value
+    with pytest.raises(UserError, match=words):
+        parse(committed)
+
+
+def test_values_that_cannot_be(committed: dict[str, Any]) -> None:
+    committed["benchmarks"]["fashion"]["overrides"] = {"backbone": "nope"}
+    with pytest.raises(UserError, match="unknown backbone 'nope'"):
+        parse(committed)
+    committed["benchmarks"]["fashion"]["overrides"] = {}
+    committed["backbones"]["dino_vitb16"]["std"] = [0.0, 0.5, 0.5]
+    with pytest.raises(UserError, match="greater than 0"):
+        parse(committed)
