@@ -104,7 +104,7 @@ CASES: list[tuple[str, Any, list[str]]] = [
     ("rows.main", [], ["rows.main", "at least 1"]),
     ("seeds", [], ["seeds", "at least 1"]),
     ("seeds", [0, 0], ["seeds are [0, 0]", "different"]),
-    ("seeds", [0, -1], ["seeds are [0, -1]", "non-negative"]),
+    ("seeds", [0, -1], ["seeds are [0, -1]", "integers from 0"]),
     ("schema", 2, ["schema is 2", "reads schema 1"]),
     # possible each on its own, not together
     (f"{PAPER}.crop", 300, [PAPER, "crop 300 is larger than resize 256", "give"]),
