@@ -27,9 +27,9 @@ def replacing(path: Path) -> Iterator[Path]:
 
 
 def write_text(path: Path, text: str) -> None:
-    """Write UTF-8 text whole."""
+    """Write UTF-8 text whole, its line ends as they are."""
     with replacing(path) as temporary:
-        temporary.write_text(text, encoding="utf-8")
+        temporary.write_text(text, encoding="utf-8", newline="")
 
 
 def write_rows(path: Path, columns: Sequence[str], rows: Iterable[dict[str, Any]]) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 METHODS = ("kmeans", "simgcd", "full")
 VARIANTS = ("paper", "released", "mended")
-SETTINGS = ("paper", "paper_stated", "released")
 
 # Columns of history.csv; the last two are the paper's context losses.
 BASELINE_TERMS = ("info_nce", "sup_con", "distill", "entropy", "cls")

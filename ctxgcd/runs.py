@@ -16,7 +16,7 @@ import yaml
 from ctxgcd.benchmarks.class_lists import ClassList
 from ctxgcd.benchmarks.class_lists import load as load_class_list
 from ctxgcd.benchmarks.registry import SOURCES
-from ctxgcd.config import Benchmark, Params, Protocol, Settings, require, validated
+from ctxgcd.config import Backbone, Benchmark, Params, Protocol, Settings, require, validated
 from ctxgcd.errors import UserError
 from ctxgcd.names import CONTEXT_TERMS, METHODS, VARIANTS
 
@@ -97,7 +97,7 @@ def resolve(params: Params, benchmark: str, row: str, seed: int) -> dict[str, An
         _refuse(settings_name, params.settings, f"row '{row}'", "settings")
 
     values = {
-        **params.protocols[entry.protocol].model_dump(),
+        **protocol_of(params, benchmark).model_dump(),
         **params.settings[settings_name].model_dump(),
         **entry.overrides,
         **entry.settings.get(settings_name, {}),
@@ -137,6 +137,19 @@ def resolve(params: Params, benchmark: str, row: str, seed: int) -> dict[str, An
     resolved = {"row": row, "method": method, "seed": seed} | {f: values[f] for f in fields}
     check_possible(resolved, entry.images.train)
     return resolved
+
+
+def protocol_of(params: Params, benchmark: str) -> Protocol:
+    """A benchmark's protocol with its `overrides`: what its images, features and runs share."""
+    entry = params.benchmarks[benchmark]
+    own = {key: value for key, value in entry.overrides.items() if key in Protocol.model_fields}
+    where = f"benchmark {benchmark}, overrides"
+    return validated(Protocol, params.protocols[entry.protocol].model_dump() | own, where)
+
+
+def backbone_of(params: Params, benchmark: str) -> Backbone:
+    """The backbone that a benchmark's protocol names."""
+    return params.backbones[protocol_of(params, benchmark).backbone]
 
 
 def parse_row(row: str) -> tuple[str, str | None, dict[str, Any], list[str], list[str]]:

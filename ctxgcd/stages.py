@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from ctxgcd.config import Params
-from ctxgcd.runs import DEMO, benchmark_files, requested_benchmarks, table_files
+from ctxgcd.runs import DEMO, benchmark_files, protocol_of, requested_benchmarks, table_files
 
 CODE = ["ctxgcd", "workflow", "Snakefile"]  # a change asks Snakemake, which decides what it means
 COMMON = ("split", "seeds", "rows", "sensitivity", "tables", "all_tables", "settings")  # sections read by every run
@@ -41,7 +41,7 @@ def _name(benchmark: str) -> str:
 
 def _benchmark_stage(params: Params, benchmark: str) -> dict[str, Any]:
     protocol = params.benchmarks[benchmark].protocol
-    own = [f"backbones.{params.protocols[protocol].backbone}", f"protocols.{protocol}", f"benchmarks.{benchmark}"]
+    own = [f"backbones.{protocol_of(params, benchmark).backbone}", f"protocols.{protocol}", f"benchmarks.{benchmark}"]
     runs = f"results/runs/{benchmark}"  # one directory: DVC refuses a path inside another one
     splits = [f"results/splits/{benchmark}.{suffix}" for suffix in ("csv", "sha256")]
     files = [file for file in benchmark_files(params, benchmark) if not file.startswith(f"{runs}/")]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import os
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +10,7 @@ import pandas as pd
 
 from ctxgcd.benchmarks.class_lists import ClassList
 from ctxgcd.errors import UserError
+from ctxgcd.files import write_text
 from ctxgcd.names import ROLES
 
 COLUMNS = ("id", "path", "part", "role", "class_id", "class_name", "old")
@@ -101,16 +101,9 @@ def trial_split(split: pd.DataFrame, *, seed: int, labelled_share: float) -> pd.
 
 def write_split(split: pd.DataFrame, csv_path: Path, hash_path: Path) -> None:
     """Write the split and the sha256 of its bytes, each at once (temporary name, then rename)."""
-    content = split.to_csv(index=False, lineterminator="\n").encode()
-    _replace(csv_path, content)
-    _replace(hash_path, f"{hashlib.sha256(content).hexdigest()}\n".encode())
-
-
-def _replace(path: Path, content: bytes) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    temporary.write_bytes(content)
-    os.replace(temporary, path)
+    content = split.to_csv(index=False, lineterminator="\n")
+    write_text(csv_path, content)
+    write_text(hash_path, f"{hashlib.sha256(content.encode()).hexdigest()}\n")
 
 
 def read_split(csv_path: Path) -> pd.DataFrame:

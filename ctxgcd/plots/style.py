@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,6 +12,7 @@ import matplotlib as mpl
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
+from ctxgcd.files import replacing
 from ctxgcd.tables.display import SYMBOL
 
 DPI = 150
@@ -61,7 +61,5 @@ def figure(out: Path, width: float, height: float) -> Iterator[Figure]:
         drawing = Figure(figsize=(width, height), dpi=DPI, layout="constrained")
         FigureCanvasAgg(drawing)
         yield drawing
-        out.parent.mkdir(parents=True, exist_ok=True)
-        temporary = out.with_name(f".{out.name}.{os.getpid()}.tmp")
-        drawing.savefig(temporary, format="png", dpi=DPI, metadata={"Software": None})
-    os.replace(temporary, out)
+        with replacing(out) as temporary:
+            drawing.savefig(temporary, format="png", dpi=DPI, metadata={"Software": None})

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import html
-import os
 import re
 from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass
@@ -14,6 +13,7 @@ import pandas as pd
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from ctxgcd.errors import UserError
+from ctxgcd.files import write_text
 from ctxgcd.tables.aggregate import COMPARED
 from ctxgcd.tables.display import SYMBOL, benchmark_name, method_name
 from ctxgcd.tables.published import QUANTITIES
@@ -299,16 +299,10 @@ def render(table: Table, suffix: Format) -> str:
     return environment.get_template(f"table.{suffix}.j2").render(table=table)
 
 
-def _write(path: Path, text: str) -> None:
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    temporary.write_text(text, encoding="utf-8", newline="\n")
-    os.replace(temporary, path)
-
-
 def write_table(long: pd.DataFrame, out_stem: Path, *, title: str, note: str, kind: Kind) -> None:
     """Write STEM.csv (long, full precision) and STEM.md, .tex and .html (wide), each atomically."""
     table = wide_table(long, title=title, note=note, kind=kind, label=out_stem.name)
     out_stem.parent.mkdir(parents=True, exist_ok=True)
     texts = {"csv": long.to_csv(index=False)} | {suffix: render(table, suffix) for suffix in FORMATS}
     for suffix, text in texts.items():
-        _write(out_stem.with_name(f"{out_stem.name}.{suffix}"), text)
+        write_text(out_stem.with_name(f"{out_stem.name}.{suffix}"), text)

@@ -509,3 +509,11 @@ def test_an_unknown_reader_is_refused(committed: dict[str, Any]) -> None:
     committed["benchmarks"]["fashion"]["reader"] = "sheets"
     with pytest.raises(UserError, match="unknown reader 'sheets'; did you mean 'sheet'"):
         runs.check_all(parse(committed))
+
+
+def test_overrides_reach_images_and_features_too(committed: dict[str, Any]) -> None:
+    committed["benchmarks"]["fashion"]["overrides"] = {"resize": 40, "crop": 36, "backbone": "dino_vitb16"}
+    params = parse(committed)
+    shared, run = runs.protocol_of(params, "fashion"), resolve(params, "fashion", "simgcd", 0)
+    assert (shared.resize, shared.crop, shared.backbone) == (run["resize"], run["crop"], "dino_vitb16")
+    assert runs.backbone_of(params, "fashion").model == run["model"] == "vit_base_patch16_224.dino"

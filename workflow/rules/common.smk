@@ -57,7 +57,7 @@ def images_of(wildcards):
     """Which images a store holds and how large, as JSON; a new draw of the split leaves them alone, but for a trial."""
     entry = json.loads(section(wildcards.benchmark))
     drawn = {} if entry["trial"] else {"seed", "labelled_share"}
-    resize = PARAMS.protocols[PARAMS.benchmarks[wildcards.benchmark].protocol].resize
+    resize = runs.protocol_of(PARAMS, wildcards.benchmark).resize
     return json.dumps(
         {key: value for key, value in entry.items() if key not in drawn}
         | {"resize": resize}
@@ -66,7 +66,7 @@ def images_of(wildcards):
 
 def features_of(wildcards):
     """How the benchmark's images are seen, and by which backbone, as JSON."""
-    protocol = PARAMS.protocols[PARAMS.benchmarks[wildcards.benchmark].protocol]
+    protocol = runs.protocol_of(PARAMS, wildcards.benchmark)
     backbone = PARAMS.backbones[protocol.backbone]
     seen = backbone.model_dump(include={"model", "mean", "std"})
     return json.dumps(
@@ -84,7 +84,7 @@ def features_of(wildcards):
 
 def weights_of(wildcards):
     """The prepared weights of the benchmark's backbone; a ViT's position embedding depends on the crop."""
-    protocol = PARAMS.protocols[PARAMS.benchmarks[wildcards.benchmark].protocol]
+    protocol = runs.protocol_of(PARAMS, wildcards.benchmark)
     backbone = PARAMS.backbones[protocol.backbone]
     content = runs.short_hash(
         backbone.model, runs.weights_fingerprint(backbone.weights)
@@ -125,10 +125,7 @@ def table_request(table):
     benchmarks = runs.table_benchmarks(PARAMS, table)
     kind = table.partition("_")[0]
     rows = {row: None for b in benchmarks for row in runs.table_rows(PARAMS, kind, b)}
-    notes = {
-        PARAMS.backbones[PARAMS.protocols[PARAMS.benchmarks[b].protocol].backbone].note
-        for b in benchmarks
-    }
+    notes = {runs.backbone_of(PARAMS, b).note for b in benchmarks}
     return json.dumps(
         {
             "table": table,
