@@ -1,4 +1,4 @@
-"""From images to the paper's tables. Targets: all_tables (default), demo, benchmark_NAME, check_data, plan."""
+"""From images to the paper's tables. Targets: all_tables (default), demo, benchmark_NAME, check_data, plan, fetch_NAME."""
 
 from pathlib import Path
 
@@ -13,6 +13,7 @@ configfile: "params.yaml"
 
 
 include: "workflow/rules/common.smk"
+include: "workflow/rules/fetch.smk"
 include: "workflow/rules/data.smk"
 include: "workflow/rules/train.smk"
 include: "workflow/rules/tables.smk"

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, ValidationError, model_validator
 
 from ctxgcd.errors import UserError, nearest
 
@@ -32,9 +32,16 @@ class Backbone(Closed):
 
     model: str
     weights: str
+    sha256: str = Field(pattern="^([0-9a-f]{64})?$")  # of the file; empty: not checked
     mean: list[float] = Field(min_length=3, max_length=3)
     std: list[Annotated[float, Field(gt=0)]] = Field(min_length=3, max_length=3)
     note: str  # said beside every number made with it
+
+    @model_validator(mode="after")
+    def _fetched_with_a_sum(self) -> Backbone:
+        if self.weights.startswith(("http://", "https://")) and not self.sha256:
+            raise ValueError(f"weights from {self.weights} need a sha256, so that a wrong file is refused; give it")
+        return self
 
 
 class Settings(Closed):
@@ -99,17 +106,44 @@ class Images(Closed):
     test: int = Field(ge=0)
 
 
-class Benchmark(Closed):
+class Official(Closed):
+    """A benchmark in an official layout; its classes are known from a versioned list without any data."""
+
     reader: str
     folder: str
     class_list: str
-    classes: Literal["all"] | int
+    classes: Literal["all"] | int | list[int]  # all of the list, its first n raw classes, or these raw classes
     trial: bool
     images: Images
     protocol: str
     entropy_weight: float = Field(ge=0)
     overrides: dict[str, Any]
     settings: dict[str, dict[str, Any]]
+
+
+class Own(Closed):
+    """A user's own images. Their contents are part of what a run is, the place where they lie is not."""
+
+    reader: Literal["folder"]
+    path: str
+    listing: str  # a CSV of path, class and maybe part; empty: one folder of images a class
+    labelled: str  # a text file of one class or one image a line
+    classes: int = Field(ge=2)  # old and new ones together
+    images: Images | Literal["any"]
+    protocol: str
+    entropy_weight: float = Field(ge=0)
+    overrides: dict[str, Any]
+    settings: dict[str, dict[str, Any]]
+
+
+def _kind_of(entry: Any) -> str:
+    reader = entry.get("reader") if isinstance(entry, Mapping) else getattr(entry, "reader", None)
+    return "own" if reader == "folder" else "official"
+
+
+Benchmark = Official | Own
+KINDS: dict[Any, type[Closed]] = {"official": Official, "own": Own}  # pydantic's word for each, not params.yaml's
+OneBenchmark = Annotated[Annotated[Official, Tag("official")] | Annotated[Own, Tag("own")], Discriminator(_kind_of)]
 
 
 class Rows(Closed):
@@ -142,7 +176,7 @@ class Params(Closed):
     settings: dict[str, Settings]
     backbones: dict[str, Backbone]
     protocols: dict[str, Protocol]
-    benchmarks: dict[str, Benchmark]
+    benchmarks: dict[str, OneBenchmark]
 
     @model_validator(mode="after")
     def _refers_to_what_exists(self) -> Params:
@@ -152,6 +186,8 @@ class Params(Closed):
             raise ValueError(f"seeds are {self.seeds}; give different integers from 0 to {2**32 - 1}")
         for name, entry in self.benchmarks.items():
             where = f"benchmarks.{name}"
+            if not re.fullmatch(r"[A-Za-z0-9_]+", name):
+                raise ValueError(f"{where}: a benchmark's name has letters, digits and _ only; rename it")
             require(entry.protocol, self.protocols, f"{where}.protocol", "protocol")
             for key in entry.overrides:
                 require(key, [*Protocol.model_fields, *Settings.model_fields], f"{where}.overrides", "key")
@@ -236,14 +272,15 @@ def validated(model: type[M], values: Any, origin: str) -> M:
 
 
 def _sentence(model: type[BaseModel], fault: Any, origin: str) -> str:
-    place = ".".join(str(part) for part in fault["loc"])
+    loc = tuple(part for i, part in enumerate(fault["loc"]) if not (i == 2 and part in KINDS))
+    place = ".".join(str(part) for part in loc)
     message = fault["msg"].removeprefix("Value error, ")
     if fault["type"] == "extra_forbidden":
         fields = _fields_at(model, fault["loc"][:-1])
         message = (
             f"unknown key '{fault['loc'][-1]}'{nearest(str(fault['loc'][-1]), fields)}; valid: {', '.join(fields)}"
         )
-        place = ".".join(str(part) for part in fault["loc"][:-1])
+        place = ".".join(str(part) for part in loc[:-1])
     elif fault["type"] == "missing":
         message = "this key is missing; add it"
     elif fault["type"] != "value_error":
@@ -254,6 +291,9 @@ def _sentence(model: type[BaseModel], fault: Any, origin: str) -> str:
 def _fields_at(model: type[BaseModel], loc: tuple[int | str, ...]) -> list[str]:
     """Names of the fields of the section at `loc`; a mapping of sections counts as its section."""
     for part in loc:
+        if part in KINDS:
+            model = KINDS[part]
+            continue
         field = model.model_fields.get(str(part))
         candidates = [field.annotation, *getattr(field.annotation, "__args__", ())] if field else [model]
         model = next((c for c in candidates if isinstance(c, type) and issubclass(c, BaseModel)), model)

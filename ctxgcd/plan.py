@@ -8,7 +8,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ctxgcd.config import Images, Params
+from ctxgcd.benchmarks import place_of
+from ctxgcd.benchmarks.registry import source_of
+from ctxgcd.benchmarks.source import store_bytes
+from ctxgcd.config import Benchmark, Images, Params
 from ctxgcd.errors import UserError
 from ctxgcd.runs import active_epochs, all_tables, resolve, table_runs
 
@@ -37,11 +40,11 @@ def plan(params: Params) -> str:
     for benchmark in dict.fromkeys(name for name, _ in costs):
         resolved = [p for name, p in costs if name == benchmark]
         trained = [p for p in resolved if p["method"] != "kmeans"]
-        images = params.benchmarks[benchmark].images
+        entry = params.benchmarks[benchmark]
+        images = images_in(entry)
         views = sum(views_of(images, p) for p in trained)
-        # A photograph is about a third longer than it is high.
-        pixels = (images.train + images.test) * resolved[0]["resize"] ** 2 * 4 / 3
-        row = np.array([len(trained), len(resolved) - len(trained), views / 1e6, views / rate / 3600, pixels * 3 / 1e9])
+        store = store_bytes(source_of(entry.model_dump()), images.train + images.test, resolved[0]["resize"])
+        row = np.array([len(trained), len(resolved) - len(trained), views / 1e6, views / rate / 3600, store / 1e9])
         totals += row
         lines.append(_line(benchmark, row))
     lines.append(_line("all", totals))
@@ -50,6 +53,15 @@ def plan(params: Params) -> str:
         "For less: fewer `seeds`, `rows` or benchmarks under `all_tables` in params.yaml."
     )
     return "\n".join(lines)
+
+
+def images_in(entry: Benchmark) -> Images:
+    """The counts that params.yaml states; where it leaves them to a user's own folder, what lies there now."""
+    if entry.images != "any":
+        return entry.images
+    section = entry.model_dump()
+    counts = source_of(section).manifest(place_of(section))["part"].value_counts()
+    return Images(train=int(counts["train"]), test=int(counts.get("test", 0)))
 
 
 def views_of(images: Images, p: dict[str, Any]) -> int:

@@ -6,17 +6,17 @@ import hashlib
 import json
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
-from functools import lru_cache
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import yaml
 
-from ctxgcd.benchmarks.class_lists import ClassList
 from ctxgcd.benchmarks.class_lists import load as load_class_list
+from ctxgcd.benchmarks.fingerprint import data_fingerprint
 from ctxgcd.benchmarks.registry import SOURCES
-from ctxgcd.config import Backbone, Benchmark, Params, Protocol, Settings, require, validated
+from ctxgcd.benchmarks.weights import weights_fingerprint
+from ctxgcd.config import Backbone, Benchmark, Own, Params, Protocol, Settings, require, validated
 from ctxgcd.errors import UserError
 from ctxgcd.names import CONTEXT_TERMS, METHODS, VARIANTS
 
@@ -31,7 +31,7 @@ SETTINGS_OF_VARIANT = {"paper": "paper", "released": "released", "mended": "pape
 
 # The fields that each method reads. A run's identity holds these and no others, so that a value
 # which cannot change a result never trains it again.
-SPLIT_FIELDS = ("benchmark", "class_list", "classes", "trial", "split_seed", "labelled_share", "K", "K_source")
+SPLIT_FIELDS = ("benchmark", "class_list", "classes", "trial", "data", "split_seed", "labelled_share", "K", "K_source")
 FEATURE_FIELDS = ("model", "weights", "mean", "std", "resize", "crop")
 BANK_FIELDS = ("tail_blocks", "view_bank", "view_bank_seed")
 KMEANS_FIELDS = ("kmeans_restarts", "threads")
@@ -116,14 +116,12 @@ def resolve(params: Params, benchmark: str, row: str, seed: int) -> dict[str, An
         **protocol.model_dump(),
         **settings.model_dump(),
         **params.backbones[protocol.backbone].model_dump(),
-        "weights": weights_fingerprint(params.backbones[protocol.backbone].weights),
+        "weights": weights_of(params.backbones[protocol.backbone]),
         "benchmark": benchmark,
-        "class_list": entry.class_list,
-        "classes": entry.classes,
-        "trial": entry.trial,
+        **images_of(benchmark, entry),
         "split_seed": params.split.seed,
         "labelled_share": params.split.labelled_share,
-        "K": class_list_of(entry).k,
+        "K": k_of(entry),
         "K_source": "true",
         "entropy_weight": entry.entropy_weight,
         "variant": variant,
@@ -133,10 +131,19 @@ def resolve(params: Params, benchmark: str, row: str, seed: int) -> dict[str, An
     # Values that this very run never reads take no part in its identity either.
     unread = {f"lambda_{term[-1]}" for term in CONTEXT_TERMS if term not in terms}
     unread |= set() if values["view_bank"] else {"view_bank_seed"}
+    unread |= set(SPLIT_FIELDS) - values.keys()  # own images have contents, official ones a versioned list
     fields = [f for f in (*SPLIT_FIELDS, *FEATURE_FIELDS, *METHOD_FIELDS[method]) if f not in unread]
     resolved = {"row": row, "method": method, "seed": seed} | {f: values[f] for f in fields}
-    check_possible(resolved, entry.images.train)
+    if entry.images != "any":
+        check_possible(resolved, entry.images.train)
     return resolved
+
+
+def images_of(benchmark: str, entry: Benchmark) -> dict[str, Any]:
+    """What says which images a benchmark has and how their classes are known, without the place where they lie."""
+    if isinstance(entry, Own):
+        return {"data": data_fingerprint(benchmark, entry.model_dump()), "classes": entry.classes}
+    return entry.model_dump(include={"class_list", "classes", "trial"})
 
 
 def protocol_of(params: Params, benchmark: str) -> Protocol:
@@ -150,6 +157,11 @@ def protocol_of(params: Params, benchmark: str) -> Protocol:
 def backbone_of(params: Params, benchmark: str) -> Backbone:
     """The backbone that a benchmark's protocol names."""
     return params.backbones[protocol_of(params, benchmark).backbone]
+
+
+def weights_of(backbone: Backbone) -> str:
+    """What names a backbone's weights in a run's identity."""
+    return weights_fingerprint(backbone.weights, backbone.sha256)
 
 
 def parse_row(row: str) -> tuple[str, str | None, dict[str, Any], list[str], list[str]]:
@@ -200,30 +212,12 @@ def code_hash(parts: Iterable[str] = TRAINING_CODE) -> str:
     return digest.hexdigest()[:16]
 
 
-def weights_fingerprint(weights: str) -> str:
-    """What names backbone weights in a run's identity: the word, or a local file's content wherever it lies."""
-    if weights in {"hub", "package"}:
-        return weights
-    path = Path(weights)
-    if not path.is_file():
-        return f"absent:{path.name}"
-    found = path.stat()
-    return f"sha256:{_file_hash(path, found.st_mtime_ns, found.st_size)}"
-
-
-@lru_cache
-def _file_hash(path: Path, _modified: int, _size: int) -> str:
-    with open(path, "rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def class_list_of(entry: Benchmark) -> ClassList:
-    """Old and new classes of a benchmark, known from its versioned list alone, without any data."""
+def k_of(entry: Benchmark) -> int:
+    """Number of classes, old and new together, known without any data."""
+    if isinstance(entry, Own):
+        return entry.classes
     listed = load_class_list(entry.class_list, entry.classes)
-    if entry.trial:  # inside the labelled images: the first half of the old classes stays old
-        half = (len(listed.old) + 1) // 2
-        listed = replace(listed, old=listed.old[:half], new=listed.old[half:])
-    return listed
+    return len(listed.old) if entry.trial else listed.k  # a trial divides the old classes alone
 
 
 # -- which runs a table needs ------------------------------------------------------------------------
@@ -315,7 +309,9 @@ def requested_benchmarks(params: Params, words: Iterable[str]) -> list[str]:
             requested += table_benchmarks(params, match[1])
         elif match := re.fullmatch(r"(?:.*/)?results/runs/([^/]+)/([^/]+)/seed(\d+)/[^/]+", word):
             requested.append(resolve(params, match[1], match[2], int(match[3]))["benchmark"])
-        elif match := re.fullmatch(r"(?:.*/)?results/(?:splits/|figures/[a-z]+_)(\w+)\.(csv|sha256|png)", word):
+        elif match := re.fullmatch(
+            r"(?:.*/)?results/(?:splits/|figures/[a-z]+_|duplicates_)(\w+)\.(csv|sha256|source\.json|png)", word
+        ):
             requested += table_benchmarks(params, f"ablation_{match[1]}")
     return list(dict.fromkeys(requested or of_all))
 

@@ -43,7 +43,7 @@ def _benchmark_stage(params: Params, benchmark: str) -> dict[str, Any]:
     protocol = params.benchmarks[benchmark].protocol
     own = [f"backbones.{protocol_of(params, benchmark).backbone}", f"protocols.{protocol}", f"benchmarks.{benchmark}"]
     runs = f"results/runs/{benchmark}"  # one directory: DVC refuses a path inside another one
-    splits = [f"results/splits/{benchmark}.{suffix}" for suffix in ("csv", "sha256")]
+    splits = [f"results/splits/{benchmark}.{suffix}" for suffix in ("csv", "sha256", "source.json")]
     files = [file for file in benchmark_files(params, benchmark) if not file.startswith(f"{runs}/")]
     target = "demo" if benchmark == DEMO else f"benchmark_{benchmark}"
     return _stage(target, [runs, *splits, *files], [*COMMON, *own])

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import os
+import re
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 EMBEDDED = "embedded/"
 
@@ -16,9 +19,25 @@ def embedded(name: str) -> Path:
 def folder_of(benchmark_folder_name: str) -> Path:
     """Return the folder of a benchmark: inside the package for `embedded/NAME`, else below CTXGCD_DATA.
 
-    Variables and `~` are expanded; a variable that is not set stays as it is and the data check names it.
+    CTXGCD_DATA_NAME names the place of one folder (CTXGCD_DATA_CUB that of `cub`) and wins over both. Variables
+    and `~` are expanded; a variable that is not set stays as it is and the data check names it.
     """
+    if own := os.environ.get(variable_of(benchmark_folder_name)):
+        return _expanded(own)
     if benchmark_folder_name.startswith(EMBEDDED):
         return embedded(benchmark_folder_name.removeprefix(EMBEDDED))
-    root = os.environ.get("CTXGCD_DATA") or "data/raw"
-    return Path(os.path.expandvars(root)).expanduser() / os.path.expandvars(benchmark_folder_name)
+    return _expanded(os.environ.get("CTXGCD_DATA") or "data/raw") / _expanded(benchmark_folder_name)
+
+
+def place_of(section: Mapping[str, Any]) -> Path:
+    """Return the folder of a benchmark by its section of params.yaml: a user's own `path`, or an official `folder`."""
+    return _expanded(section["path"]) if "path" in section else folder_of(section["folder"])
+
+
+def variable_of(benchmark_folder_name: str) -> str:
+    """Return the environment variable that names the place of one benchmark's folder."""
+    return "CTXGCD_DATA_" + re.sub(r"\W", "_", benchmark_folder_name).upper()
+
+
+def _expanded(path: str) -> Path:
+    return Path(os.path.expanduser(os.path.expandvars(path)))

@@ -48,8 +48,9 @@ AIRCRAFT = Aircraft(
     files=(TRAIN, VARIANTS, "data/images"),
     test_files=(TEST,),
     how_to_get=(
-        "command, no account: extract https://www.robots.ox.ac.uk/~vgg/data/fgvc-aircraft/archives/"
+        "`snakemake fetch_aircraft` (no account); by hand: extract https://www.robots.ox.ac.uk/~vgg/data/fgvc-aircraft/archives/"
         "fgvc-aircraft-2013b.tar.gz and move its data/ into this folder"
     ),
     drawn_order=False,
+    gigabytes=2.8,
 )

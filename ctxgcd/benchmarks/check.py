@@ -2,36 +2,43 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
+import shutil
 import textwrap
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from ctxgcd.benchmarks import folder_of
+from ctxgcd.benchmarks import place_of
 from ctxgcd.benchmarks.class_lists import ClassList, load
-from ctxgcd.benchmarks.registry import SOURCES
-from ctxgcd.benchmarks.source import MissingData, Source, missing
+from ctxgcd.benchmarks.own import OwnImages
+from ctxgcd.benchmarks.registry import source_of
+from ctxgcd.benchmarks.source import MissingData, Source, missing, store_bytes
+from ctxgcd.benchmarks.weights import weights_state
 from ctxgcd.errors import UserError
 from ctxgcd.names import PARTS
 
 WIDTH = 100  # columns of a terminal
+State = Literal["found", "missing", "wrong"]
 
 
 @dataclass(frozen=True)
 class CheckResult:
-    """One benchmark's state; `problem` of a found one is a remark (an absent optional test part) or empty."""
+    """One benchmark's state. `expected` and `found` count train, test and classes; 0 or absent: not known.
+
+    `problem` says why it cannot be used; `remarks` what else to know.
+    """
 
     benchmark: str
-    state: Literal["found", "missing", "wrong"]
+    state: State
     folder: Path
     expected: Mapping[str, int]
     found: Mapping[str, int]
     problem: str
     how_to_get: str
+    remarks: Sequence[str] = field(default_factory=list)
 
     @property
     def ready(self) -> bool:
@@ -40,21 +47,28 @@ class CheckResult:
 
 
 def check(
-    benchmark: str, source: Source, folder: Path, class_list: ClassList, expected: Mapping[str, int]
+    benchmark: str, source: Source, folder: Path, class_list: ClassList | None, expected: Mapping[str, int]
 ) -> CheckResult:
     """Compare the files on disk with the official counts of images of listed classes; decodes nothing.
 
-    `expected` has the counts of `train` and `test`; 0 means that none is known.
+    Args:
+        class_list: the versioned list; None for own images, whose classes the folder tells.
+        expected: counts of `train`, `test` and `classes`; 0 or absent means that none is known.
     """
-    found = dict.fromkeys(PARTS, 0)
+    found = dict.fromkeys((*PARTS, "classes"), 0)
+    if class_list:
+        expected = {**expected, "classes": class_list.k}
 
-    def result(state: Literal["found", "missing", "wrong"], problem: str = "") -> CheckResult:
-        return CheckResult(benchmark, state, folder, expected, found, problem, source.how_to_get)
+    def result(state: State, problem: str = "", remarks: Sequence[str] = ()) -> CheckResult:
+        return CheckResult(benchmark, state, folder, expected, found, problem, source.how_to_get, remarks)
 
     try:
         if not folder.is_dir():
             raise missing(folder)
         manifest = source.manifest(folder)
+        if class_list is None:
+            assert isinstance(source, OwnImages)
+            class_list = source.divide(folder, manifest, benchmark)[0]
     except MissingData as error:
         return result("missing", str(error))
     except UserError as error:
@@ -62,44 +76,115 @@ def check(
 
     listed = manifest[manifest["class_id"].isin(class_list.old + class_list.new)]
     found |= {part: int((listed["part"] == part).sum()) for part in PARTS}
+    found["classes"] = int(listed.loc[listed["part"] == "train", "class_id"].nunique())
     no_test = bool(source.test_files) and expected.get("test", 0) > 0 and "test" not in set(manifest["part"])
     differ = [
-        f"{found[part]:,} {part} images found, {expected[part]:,} expected"
-        for part in PARTS
-        if expected.get(part, 0) not in (0, found[part]) and not (part == "test" and no_test)
+        f"{found[what]:,} {name} found, {expected[what]:,} expected"
+        for what, name in (("train", "train images"), ("test", "test images"), ("classes", "classes"))
+        if expected.get(what, 0) not in (0, found[what]) and not (what == "test" and no_test)
     ]
     if differ:
-        return result("wrong", f"{'; '.join(differ)}: not the complete official data")
-    # The listing of class folders is the disk itself; official lists may name images that are not there.
-    if source.list_files(folder) and (absent := _absent(folder, listed["path"])):
+        right = (
+            "write the right ones in params.yaml" if isinstance(source, OwnImages) else "get the complete official data"
+        )
+        return result("wrong", f"{'; '.join(differ)}; {right}")
+    # Class folders are the disk itself, and of packed files each row was read; other lists may name absent images.
+    if source.list_files(folder) and not source.packed and (absent := _absent(folder, listed["path"])):
         return result("missing", f"{len(absent):,} listed images are not there, first {folder / absent[0]}")
-    return result("found", f"no official test part (optional): no {source.test_files[0]}" if no_test else "")
+    remarks = source.remarks(folder, manifest)
+    if no_test:
+        remarks.append(f"no official test part (optional), so inductive columns stay empty: no {source.test_files[0]}")
+    return result("found", remarks=remarks)
 
 
 def check_section(section: Mapping[str, Any]) -> CheckResult:
-    """Check a benchmark by its section of params.yaml (benchmark, reader, folder, class_list, classes, images)."""
-    source, listed = SOURCES[section["reader"]], load(section["class_list"], section["classes"])
-    return check(section["benchmark"], source, folder_of(section["folder"]), listed, section["images"])
+    """Check a benchmark by its section of params.yaml."""
+    own = section["reader"] == "folder"
+    class_list = None if own else load(section["class_list"], section["classes"])
+    counts = section["images"] if section["images"] != "any" else {}
+    expected = {**counts, "classes": section["classes"]} if own else counts
+    return check(section["benchmark"], source_of(section), place_of(section), class_list, expected)
 
 
-def check_requested() -> list[CheckResult]:
-    """Check the benchmarks whose sections the workflow leaves in the environment variable CTXGCD_REQUESTED."""
-    return [check_section(json.loads(section)) for section in json.loads(os.environ["CTXGCD_REQUESTED"])]
+def check_requested() -> str:
+    """Check the benchmarks whose sections the workflow leaves in the environment variable CTXGCD_REQUESTED.
+
+    Prints the table and returns the sentence that names what is not ready, or nothing.
+    """
+    sections = [json.loads(section) for section in json.loads(os.environ["CTXGCD_REQUESTED"])]
+    results = [check_section(section) for section in sections]
+    print(table(results, [_gigabytes(section) for section in sections]))
+    weights = {section["backbone"]: weights_state(section["weights"], section["sha256"]) for section in sections}
+    print("\n" + "\n".join(_wrapped(f"weights of {name}: {state}", "") for name, (_, state) in weights.items()))
+    print(_disk(sections), flush=True)
+    return not_ready(results, [name for name, (ready, _) in weights.items() if not ready])
 
 
-def not_ready(results: Iterable[CheckResult]) -> str:
-    """Return the sentence that names the benchmarks that are not ready, or nothing."""
-    names = ", ".join(result.benchmark for result in results if not result.ready)
-    return f"the data of {names} is not ready, so nothing was trained; see the table above" if names else ""
+def not_ready(results: Iterable[CheckResult], weights: Sequence[str] = ()) -> str:
+    """Return the sentence that names what is not ready, or nothing."""
+    data = ", ".join(result.benchmark for result in results if not result.ready)
+    faults = [f"the data of {data}"] * bool(data) + [f"the weights of {', '.join(weights)}"] * bool(weights)
+    are = "are" if len(faults) > 1 else "is"
+    return f"{' and '.join(faults)} {are} not ready, so nothing was trained; see the table above" if faults else ""
+
+
+def table(results: Sequence[CheckResult], gigabytes: Sequence[tuple[float, float]] = ()) -> str:
+    """Return one plain-text table of all benchmarks, then what is missing and how to get it.
+
+    gigabytes: of the official files and of the image store of each, 0 where not known.
+    """
+    header = [
+        "benchmark",
+        "state",
+        "train found / expected",
+        "test found / expected",
+        "classes",
+        "GB data + store",
+        "folder",
+    ]
+    sizes = gigabytes or [(0.0, 0.0)] * len(results)
+    rows = [
+        [
+            item.benchmark,
+            item.state,
+            *(_count(item, what) for what in (*PARTS, "classes")),
+            " + ".join(f"{size:.1f}" if size else "?" for size in size),
+            str(item.folder),
+        ]
+        for item, size in zip(results, sizes, strict=True)
+    ]
+    widths = [max(len(row[column]) for row in (header, *rows)) for column in range(len(header))]
+    lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) for row in (header, *rows)]
+    lines.insert(1, "  ".join("-" * width for width in (*widths[:-1], len("folder"))))
+    for item in results:
+        notes = [f"{item.benchmark}: {item.problem}"] * bool(item.problem)
+        if not item.ready:
+            notes += [f"looked in: {item.folder}", f"how to get it: {item.how_to_get}"]
+        if notes:
+            lines += ["", *(_wrapped(note, "    " if place else "") for place, note in enumerate(notes))]
+        lines += [_wrapped(f"{item.benchmark}: {remark}", "") for remark in item.remarks]
+    return "\n".join(line.rstrip() for line in lines)
+
+
+def _gigabytes(section: Mapping[str, Any]) -> tuple[float, float]:
+    """Of a benchmark's official files, and of its packed images."""
+    source = source_of(section)
+    images = sum(section["images"].values()) if section["images"] != "any" else 0
+    return source.gigabytes, store_bytes(source, images, section["resize"]) / 1e9
+
+
+def _disk(sections: Sequence[Mapping[str, Any]]) -> str:
+    needed = sum(_gigabytes(section)[1] for section in sections)
+    free = shutil.disk_usage(".").free / 1e9
+    short = "" if needed < free else "; not enough, so put this folder on a larger disk"
+    return f"disk: image stores need about {needed:.1f} GB below work/, {free:.0f} GB are free{short}"
 
 
 def _absent(folder: Path, paths: Iterable[str]) -> list[str]:
-    """Return listed files that are not on disk, with one listing a folder (packed images: none)."""
+    """Return listed files that are not on disk, with one listing a folder."""
     listings: dict[str, set[str]] = {}
     absent = []
     for path in paths:
-        if "#" in path:  # a row of a packed file, which the manifest has already read
-            continue
         parent, name = os.path.split(path)
         if parent not in listings:
             listings[parent] = set(os.listdir(folder / parent)) if (folder / parent).is_dir() else set()
@@ -108,38 +193,9 @@ def _absent(folder: Path, paths: Iterable[str]) -> list[str]:
     return absent
 
 
-def fingerprint(source: Source, folder: Path) -> str:
-    """Return a sha256 over the official list files, or over the sorted image paths of class folders."""
-    digest = hashlib.sha256()
-    files = source.list_files(folder)
-    for file in files:
-        if not file.is_file():
-            raise missing(file)
-        digest.update(f"{file.name}\n{hashlib.sha256(file.read_bytes()).hexdigest()}\n".encode())
-    if not files:
-        digest.update("\n".join(sorted(source.manifest(folder)["path"])).encode())
-    return digest.hexdigest()
-
-
-def table(results: Sequence[CheckResult]) -> str:
-    """Return one plain-text table of all benchmarks, then what is missing and how to get it."""
-    header = ("benchmark", "state", "train found / expected", "test found / expected")
-    rows = [(item.benchmark, item.state, *(_count(item, part) for part in PARTS)) for item in results]
-    widths = [max(len(row[column]) for row in (header, *rows)) for column in range(len(header))]
-    lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) for row in (header, *rows)]
-    lines.insert(1, "  ".join("-" * width for width in widths))
-    for item in results:
-        if item.problem:
-            notes = [f"{item.benchmark}: {item.problem}"]
-            if not item.ready:
-                notes += [f"looked in: {item.folder}", f"how to get it: {item.how_to_get}"]
-            lines += ["", *(_wrapped(note, "    " if place else "") for place, note in enumerate(notes))]
-    return "\n".join(line.rstrip() for line in lines)
-
-
-def _count(item: CheckResult, part: str) -> str:
-    expected = item.expected.get(part, 0)
-    return f"{item.found[part]:,} / {f'{expected:,}' if expected else '-'}"
+def _count(item: CheckResult, what: str) -> str:
+    expected = item.expected.get(what, 0)
+    return f"{item.found[what]:,} / {f'{expected:,}' if expected else '-'}"
 
 
 def _wrapped(note: str, indent: str) -> str:

@@ -75,10 +75,14 @@ CIFAR10 = Cifar(
     files=tuple(f"cifar-10-batches-py/{name}" for name in (*(f"data_batch_{i}" for i in range(1, 6)), "batches.meta")),
     test_files=("cifar-10-batches-py/test_batch",),
     how_to_get=(
-        "command, no account: extract https://www.cs.toronto.edu/~kriz/cifar-10-python.tar.gz "
+        "`snakemake fetch_cifar10` (no account); by hand: extract "
+        "https://www.cs.toronto.edu/~kriz/cifar-10-python.tar.gz "
         "(md5 c58f30108f718f92721af3b95e74349a) in this folder"
     ),
     drawn_order=True,
+    packed=True,
+    side=SIDE,
+    gigabytes=0.2,
     labels="labels",
     label_names="label_names",
 )
@@ -87,10 +91,14 @@ CIFAR100 = Cifar(
     files=("cifar-100-python/train", "cifar-100-python/meta"),
     test_files=("cifar-100-python/test",),
     how_to_get=(
-        "command, no account: extract https://www.cs.toronto.edu/~kriz/cifar-100-python.tar.gz "
+        "`snakemake fetch_cifar100` (no account); by hand: extract "
+        "https://www.cs.toronto.edu/~kriz/cifar-100-python.tar.gz "
         "(md5 eb9058c3a382ffc7106e4002c42a8d85) in this folder"
     ),
     drawn_order=True,
+    packed=True,
+    side=SIDE,
+    gigabytes=0.2,
     labels="fine_labels",
     label_names="fine_label_names",
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -46,6 +47,11 @@ class ClassList:
         """Number of classes, old and new together."""
         return len(self.old) + len(self.new)
 
+    @property
+    def sha256(self) -> str:
+        """Hash of old and new classes in their order, for the record of a split."""
+        return hashlib.sha256(json.dumps([self.old, self.new]).encode()).hexdigest()
+
     def subset(self, classes: Sequence[int]) -> ClassList:
         """Keep only the given raw classes, in the order of this list."""
         kept = set(classes)
@@ -60,8 +66,8 @@ class ClassList:
         )
 
 
-def load(name: str, classes: Literal["all"] | int = "all") -> ClassList:
-    """Return a class list by name, or of it the first `classes` raw classes; UserError with the valid names."""
+def load(name: str, classes: Literal["all"] | int | Sequence[int] = "all") -> ClassList:
+    """Return a class list by name, or of it the first n or the given raw classes; UserError with the valid names."""
     path = FOLDER / f"{name}.json"
     valid = sorted(file.stem for file in FOLDER.glob("*.json"))
     if name not in valid:
@@ -75,4 +81,6 @@ def load(name: str, classes: Literal["all"] | int = "all") -> ClassList:
         new=tuple(content["new"]),
         names=tuple(content.get("names", ())),
     )
-    return listed if classes == "all" else listed.subset(range(classes))
+    if classes == "all":
+        return listed
+    return listed.subset(range(classes) if isinstance(classes, int) else classes)

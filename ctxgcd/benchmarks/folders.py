@@ -27,7 +27,7 @@ class ClassFolders(Source):
         found = present(folder, self.files)
         if not found:
             raise missing(folder / self.files[0])
-        names = _class_names(found[0])
+        names = class_names(found[0])
         if len(names) != self.classes:
             raise UserError(
                 f"{found[0]} holds {len(names)} class folders, expected {self.classes}: class ids are places "
@@ -36,11 +36,11 @@ class ClassFolders(Source):
             )
         index = {name: class_id for class_id, name in enumerate(names)}
         paths: list[str] = []
-        class_names: list[str] = []
+        of_class: list[str] = []
         parts: list[str] = []
         for part, part_folders in (("train", found[:1]), ("test", present(folder, self.test_files)[:1])):
             for part_folder in part_folders:
-                names = _class_names(part_folder)
+                names = class_names(part_folder)
                 if not names or any(name not in index for name in names):
                     stray = next((name for name in names if name not in index), "no class folders")
                     raise UserError(
@@ -48,24 +48,29 @@ class ClassFolders(Source):
                         f"expected folders of the same names as in {found[0]}; sort its images into those"
                     )
                 for name in names:
-                    files = sorted(file for file in os.listdir(part_folder / name) if _is_image(file))
+                    files = sorted(file for file in os.listdir(part_folder / name) if is_image(file))
                     paths += [f"{part_folder.name}/{name}/{file}" for file in files]
-                    class_names += [name] * len(files)
+                    of_class += [name] * len(files)
                     parts += [part] * len(files)
-        return as_manifest(paths, [index[name] for name in class_names], class_names, parts)
+        return as_manifest(paths, [index[name] for name in of_class], of_class, parts)
 
     def list_files(self, folder: Path) -> list[Path]:
         return []
 
+    def remarks(self, folder: Path, manifest: pd.DataFrame) -> list[str]:
+        found = present(folder, self.files)[0].name
+        return [f"found as {found}/, which is {self.files[0]}/ officially"] if found != self.files[0] else []
 
-def _class_names(folder: Path) -> list[str]:
+
+def class_names(folder: Path) -> list[str]:
     """Return the names of class folders, sorted as strings (100 before 2), junk such as `._x` left out."""
     with os.scandir(folder) as entries:
         return sorted(entry.name for entry in entries if not entry.name.startswith(".") and entry.is_dir())
 
 
-def _is_image(name: str) -> bool:
-    return not name.startswith(".") and name.lower().endswith(SUFFIXES)
+def is_image(name: str) -> bool:
+    """Tell by its name whether a file is an image; junk such as `._x.jpg` is none."""
+    return not os.path.basename(name).startswith(".") and name.lower().endswith(SUFFIXES)
 
 
 HERBARIUM_19 = ClassFolders(
@@ -87,5 +92,6 @@ IMAGENET = ClassFolders(
         "and val/WNID/ (the validation images sorted into class folders) in this folder"
     ),
     drawn_order=True,
+    gigabytes=145,
     classes=1000,
 )

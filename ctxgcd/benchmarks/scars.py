@@ -48,6 +48,10 @@ class Scars(Source):
     def list_files(self, folder: Path) -> list[Path]:
         return [folder / TRAIN, *present(folder, TEST)[:1]]
 
+    def remarks(self, folder: Path, manifest: pd.DataFrame) -> list[str]:
+        stem = Path(manifest["path"][0]).stem
+        return [f"images named with {len(stem)} digits, officially 5"] if len(stem) != 5 else []
+
 
 def _read(path: Path, variable: str) -> np.ndarray:
     """Return one variable of a .mat file as a flat array; raises UserError that names the file."""
@@ -112,4 +116,5 @@ SCARS = Scars(
         "cars_test_annos_withlabels.mat from a mirror (Kaggle's need an account) and put them in this folder"
     ),
     drawn_order=True,
+    gigabytes=1.9,
 )

@@ -70,4 +70,5 @@ SHEET = Sheet(
     test_files=(),
     how_to_get="automatic: it travels inside the package; restore it from the repository",
     drawn_order=False,
+    packed=True,
 )

@@ -28,12 +28,18 @@ class Source(ABC):
     test_files  files of the official test part; without them a benchmark has no test images
     how_to_get  one line for the user: automatic, command or manual, and the account it needs
     drawn_order whether D^l lies in the order of the draw (else in canonical order)
+    packed      whether several images share a file, as `file#row`
+    side        pixels of every image's sides where all are squares of one size
+    gigabytes   of the official files on disk
     """
 
     files: tuple[str, ...]
     test_files: tuple[str, ...]
     how_to_get: str
     drawn_order: bool
+    packed: bool = False
+    side: int | None = None
+    gigabytes: float = 0.0
 
     @abstractmethod
     def manifest(self, folder: Path) -> pd.DataFrame:
@@ -46,6 +52,10 @@ class Source(ABC):
     @abstractmethod
     def list_files(self, folder: Path) -> list[Path]:
         """Return the official files whose contents say which images there are; none for class folders."""
+
+    def remarks(self, folder: Path, manifest: pd.DataFrame) -> list[str]:
+        """Return what a user should know of data that can be used: another naming, files left out."""
+        return []
 
     def images(self, folder: Path, paths: Sequence[str]) -> Iterator[Image.Image]:
         """Yield the images in RGB, in the order of `paths`, one open file at a time."""
@@ -68,13 +78,19 @@ def open_rgb(path: Path) -> Image.Image:
         raise UserError(f"{path} cannot be decoded as an image ({error}); replace it with the official file") from error
 
 
+def store_bytes(source: Source, images: int, resize: int) -> float:
+    """Return the bytes of packed images: a photograph is about a third longer than high, small squares stay small."""
+    pixels = source.side**2 if source.side and source.side < resize else resize**2 * 4 / 3
+    return 3 * images * pixels
+
+
 def missing(path: Path) -> MissingData:
     """Return the error for an absent path; a variable that was never expanded gets its own sentence."""
     if variable := re.search(r"\$\{?\w*\}?", str(path)):
         return MissingData(
             f"{path} contains {variable[0]}, a variable that is not set; set it or write the real folder in CTXGCD_DATA"
         )
-    return MissingData(f"{path} is missing, but the official layout has it; `check_data` says how to get it")
+    return MissingData(f"{path} is missing; `snakemake check_data` says how to get it")
 
 
 def require(folder: Path, names: Sequence[str]) -> None:

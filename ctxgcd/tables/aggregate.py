@@ -18,12 +18,14 @@ from ctxgcd.tables.published import PAPER_VALUES, QUANTITIES, published_spread, 
 SCHEMA = 1
 REQUIRED = ("benchmark", "row", "seed", "split_sha256", "K", "K_source", "epoch", "scores")
 COMPARED = ("unlabelled", "v2")  # the paper's tables hold this set and metric only
+INDUCTIVE = ("test", "v2")
+NO_TEST = "no test part in the data"
 INTEGERS = ("K", "epoch", "n", "images")
 STATISTICS = ("mean", "std", "published", "difference")
 COLUMNS = [
     *("benchmark", "method", "set", "metric", "K", "K_source", "epoch", "n"),
     *(f"{q}_{c}" for q in QUANTITIES for c in (*STATISTICS, "verdict")),
-    *("images", "seeds", *(f"{q}_per_seed" for q in QUANTITIES), "environment"),
+    *("images", "seeds", *(f"{q}_per_seed" for q in QUANTITIES), "environment", "note"),
 ]
 TEXTS = [c for c in COLUMNS if c not in INTEGERS and not c.endswith(STATISTICS)]
 
@@ -125,7 +127,8 @@ def long_table(metrics: list[dict[str, Any]], *, table: str, rows: list[str], be
     """Aggregate the metrics of many runs into the long form: one line a benchmark, row, set and metric.
 
     Percent, full precision; std with ddof = 1, empty at n = 1; published values, difference and verdict
-    beside the unlabelled set's v2 only. A row without runs is one line with n = 0. `table` is ours
+    beside the unlabelled set's v2 only. A gap is a line with n = 0 and a note: a row without runs, or runs of a
+    benchmark without a test part. `table` is ours
     (`main_ssb`) or the paper's (`ssb`). UserError where the runs of a row differ in K, epoch or set size, or
     those of a benchmark in the split.
     """
@@ -137,13 +140,15 @@ def long_table(metrics: list[dict[str, Any]], *, table: str, rows: list[str], be
         runs = scores[(scores["benchmark"] == benchmark) & (scores["row"] == row)]
         groups = {tuple(map(str, key)): group for key, group in runs.groupby(["set", "metric"], sort=False)}
         order = [*product(SETS, METRICS), *groups]
-        for key in sorted({COMPARED, *groups}, key=order.index):
+        for key in sorted({COMPARED, *[INDUCTIVE] * bool(groups), *groups}, key=order.index):
             group = groups.get(key, runs.iloc[:0])
             _must_agree(group, f"{benchmark}/{row}", ["K", "K_source", "epoch", "images"])
             if group["seed"].duplicated().any():
                 raise UserError(f"{benchmark}/{row}: a seed occurs twice among the seeds {list(group['seed'])}")
             published = published_value(table, benchmark, row) if key == COMPARED else None
             entry = {"benchmark": benchmark, "method": row, "set": key[0], "metric": key[1]}
+            if not len(group):
+                entry["note"] = NO_TEST if len(runs) else "not run"
             entries.append(entry | _entry(group, published, benchmark))
     return _typed(pd.DataFrame(entries, columns=COLUMNS))
 

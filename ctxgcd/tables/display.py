@@ -18,6 +18,7 @@ BENCHMARKS = {
     "fashion": "Fashion-MNIST subset",
     "fashion_trial": "Fashion-MNIST subset, labelled part",
     "cub50": "CUB, first 50 classes",
+    "cifar10_12k": "CIFAR-10, 12,000 images",
     "cub50_trial": "CUB, first 50 classes, labelled part",
 }
 METHODS = {"kmeans": "k-means", "simgcd": "SimGCD"}

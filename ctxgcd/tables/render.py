@@ -14,7 +14,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from ctxgcd.errors import UserError
 from ctxgcd.files import write_text
-from ctxgcd.tables.aggregate import COMPARED
+from ctxgcd.tables.aggregate import COMPARED, NO_TEST
 from ctxgcd.tables.display import SYMBOL, benchmark_name, method_name
 from ctxgcd.tables.published import QUANTITIES
 
@@ -210,6 +210,13 @@ def _environment_note(lines: pd.DataFrame) -> list[str]:
     return [f"Mixed environments: {'; '.join(said)}."] if said else []
 
 
+def _test_note(long: pd.DataFrame) -> str:
+    """Say where the official test part is, or for which benchmarks there is none."""
+    absent = [benchmark_name(b) for b in dict.fromkeys(long.loc[long["note"] == NO_TEST, "benchmark"])]
+    without = f"; {', '.join(absent)}: {NO_TEST}, so its inductive values are empty" if absent else ""
+    return f"Other metrics and the official test part are in the CSV beside this table{without}."
+
+
 def _notes(lines: pd.DataFrame, kind: Kind, note: str, has_published: bool) -> list[str]:
     scope = "each group" if kind == "sensitivity" else "each column"
     measure = (
@@ -225,10 +232,7 @@ def _notes(lines: pd.DataFrame, kind: Kind, note: str, has_published: bool) -> l
         )
     notes += [_benchmark_note(str(key), group) for key, group in lines.groupby("benchmark", sort=False)]
     notes += _environment_note(lines[lines["n"] > 0]) + _missing_note(lines)
-    return [
-        *filter(None, notes),
-        "Other metrics and the official test part are in the CSV beside this table.",
-    ]
+    return list(filter(None, notes))
 
 
 def _per_seed(lines: pd.DataFrame) -> list[list[str]]:
@@ -277,7 +281,7 @@ def wide_table(long: pd.DataFrame, *, title: str, note: str, kind: Kind, label: 
         benchmarks=[benchmark_name(b) for b in benchmarks],
         rows=rows,
         seeds=_per_seed(lines),
-        notes=_notes(lines, kind, note, has_published),
+        notes=[*_notes(lines, kind, note, has_published), _test_note(long)],
         label=re.sub(r"[^A-Za-z0-9]+", "-", label),
     )
 

@@ -14,6 +14,8 @@ import pytest
 import yaml
 from ruamel.yaml import YAML
 
+from tests.fixtures import Painter
+
 ROOT = Path(__file__).resolve().parents[2]
 PROJECT = ("Snakefile", "params.yaml", "profiles", "workflow", "ctxgcd", "dvc.yaml", ".dvc", ".dvcignore", ".gitignore")
 WRITE = "workflow/scripts/write_dvc_stages.py"
@@ -155,3 +157,32 @@ def test_demo_is_made_recorded_and_left_alone(small: Path) -> None:
     assert "up to date" in succeed(small, "dvc", "status", "demo")
     assert NOTHING in succeed(small, "snakemake", "--dry-run", "demo")
     assert all(file.read_bytes() == content for file, content in kept.items())
+
+
+def test_raw_data_travel_through_a_remote(tmp_path: Path) -> None:
+    """`dvc add`, push, a fresh clone, pull: the split is the same, byte by byte."""
+    folder = fresh_copy(tmp_path / "project")
+    painter = Painter(0)
+    for class_id, name in enumerate(("ant", "bee", "cat")):
+        for number in range(8):
+            painter.save(folder / "data" / "raw" / "mine" / name / f"{number}.png", class_id, 20, 30)
+    (folder / "data" / "raw" / "mine" / "labelled.txt").write_text("bee\n")
+    entry = {"reader": "folder", "path": "data/raw/mine", "listing": "", "labelled": "labelled.txt", "classes": 3}
+    entry |= {"images": "any", "protocol": "fashion", "entropy_weight": 1.0, "overrides": {}, "settings": {}}
+    change_params(folder, benchmarks={"mine": entry}, protocols={})
+    succeed(folder, "dvc", "add", "--quiet", "data/raw/mine")
+    succeed(folder, "dvc", "remote", "add", "--default", "near", str(tmp_path / "remote"))
+    succeed(folder, "dvc", "push", "data/raw/mine.dvc")
+    author = ["-c", "user.name=a", "-c", "user.email=a@example.org"]
+    subprocess.run(["git", "add", "--all"], cwd=folder, check=True)
+    subprocess.run(["git", *author, "commit", "--quiet", "--message", "data"], cwd=folder, check=True)
+    clone = tmp_path / "clone"
+    subprocess.run(["git", "clone", "--quiet", str(folder), str(clone)], check=True)
+    assert (clone / "data" / "raw" / "mine.dvc").is_file()
+    assert not (clone / "data" / "raw" / "mine").exists()
+    succeed(clone, "dvc", "pull", "data/raw/mine.dvc")
+    splits = []
+    for place in (folder, clone):
+        succeed(place, "snakemake", "results/splits/mine.csv")
+        splits.append([(place / f"results/splits/mine.{suffix}").read_bytes() for suffix in ("csv", "sha256")])
+    assert splits[0] == splits[1]

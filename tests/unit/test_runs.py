@@ -289,7 +289,10 @@ def test_identity_depends_on_split_and_code(params: Params) -> None:
 
 def test_identity_of_local_weights_is_their_content(committed: dict[str, Any], tmp_path: Path) -> None:
     def own(path: Path) -> str:
-        return identity(resolve(edited(committed, "backbones.dino_vitb16.weights", str(path)), "cub", "simgcd", 0))
+        params = edited(committed, "backbones.dino_vitb16", {**dino, "weights": str(path), "sha256": ""})
+        return identity(resolve(params, "cub", "simgcd", 0))
+
+    dino = committed["backbones"]["dino_vitb16"]
 
     first, second, third = (tmp_path / name for name in ("a.pth", "b.pth", "c.pth"))
     first.write_bytes(b"weights")

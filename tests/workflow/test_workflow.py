@@ -19,15 +19,22 @@ import timm
 import torch
 import yaml
 
-from tests.fixtures import write_fixture
+from tests.fixtures import Painter, write_fixture
 
 ROOT = Path(__file__).resolve().parents[2]
 PROGRAMS = Path(sys.executable).parent
 
 EIGHT = ("cub", "scars", "aircraft", "cifar10", "cifar100", "imagenet_100", "herbarium_19", "imagenet_1k")
 TRAIN_PER_CLASS = {"cifar10": 20, "herbarium_19": 2}  # of the others 3
-# What the one real call makes; the rest is looked at in dry runs alone.
-REAL = {"main_ssb": ["cub", "scars"], "main_generic": ["cifar10"], "main_challenging": ["herbarium_19"]}
+# What the one real call makes: the three main tables with all eight, and one ablation.
+REAL = {
+    "main_ssb": ["cub", "scars", "aircraft"],
+    "main_generic": ["cifar10", "cifar100", "imagenet_100"],
+    "main_challenging": ["herbarium_19", "imagenet_1k"],
+    "main_flowers": ["flowers"],
+}
+OWN = "flowers"  # a user's own folder
+NO_TEST = ("scars", OWN)  # Cars' labelled test annotations are rare, so the fixture has none
 BANKED = ("cifar10",)  # trained from a view bank, the others from fresh views
 MAIN_ROWS = ["full-paper"]
 ABLATION_ROWS = ["simgcd", "full-paper-without-n", "full-paper", "full-released"]
@@ -113,7 +120,7 @@ def shrink(content: dict[str, Any], images: dict[str, dict[str, int]]) -> None:
     content["rows"] = {"main": ["kmeans", *MAIN_ROWS], "ablation": ABLATION_ROWS}
     content["sensitivity"] = {"lambda_n": [0.1, 0.3], "lambda_c": [0.3], "k": [4, 8]}
     content["backbones"]["tiny"] = {
-        **{"model": "vit_tiny_patch16_224", "weights": "tiny.pth", "note": ""},
+        **{"model": "vit_tiny_patch16_224", "weights": "tiny.pth", "sha256": "", "note": ""},
         **{"mean": [0.5, 0.5, 0.5], "std": [0.5, 0.5, 0.5]},
     }
     content["protocols"]["paper"] |= {
@@ -128,6 +135,15 @@ def shrink(content: dict[str, Any], images: dict[str, dict[str, int]]) -> None:
         entry = content["benchmarks"][benchmark]
         entry |= {"images": images[benchmark], "protocol": "bank" if benchmark in BANKED else "paper"}
     content["benchmarks"]["imagenet_1k"]["overrides"] = {"batch_size": 64, "neighbour_images": 64, "lr": 0.2}
+
+
+def add_own(content: dict[str, Any], folder: Path) -> None:
+    """What a user writes to make a benchmark of a folder."""
+    content["benchmarks"][OWN] = {
+        **{"reader": "folder", "path": str(folder), "listing": "", "labelled": "labelled.txt", "classes": 6},
+        **{"images": "any", "protocol": "paper", "entropy_weight": 1.0, "overrides": {}, "settings": {}},
+    }
+    content["tables"]["main_flowers"] = [OWN]
 
 
 def cut_to_real(content: dict[str, Any]) -> None:
@@ -147,6 +163,12 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, dict
             counts[benchmark] = {"train": 100 * per_class, "test": 100}
         else:
             counts[benchmark] = write_fixture(benchmark, root, train_per_class=per_class)
+    painter = Painter(0)
+    for class_id, name in enumerate(("aster", "daisy", "iris", "lily", "rose & thorn", "tulip")):
+        for number in range(8):
+            painter.save(root / OWN / name / f"{number}.jpg", class_id, 24, 40)
+    (root / OWN / "labelled.txt").write_text("rose & thorn\ndaisy\nlily\n")
+    (root / "scars" / "cars_test_annos_withlabels.mat").unlink()
     return root, counts
 
 
@@ -159,12 +181,13 @@ def tiny(tmp_path_factory: pytest.TempPathFactory, data: tuple[Path, dict[str, d
     net = timm.create_model("vit_tiny_patch16_224", img_size=32, num_classes=0)
     torch.save(net.state_dict(), project.folder / "tiny.pth")
     project.change(lambda content: shrink(content, counts))
+    project.change(lambda content: add_own(content, root / OWN))
     return project
 
 
 @pytest.fixture(scope="session")
 def finished(tmp_path_factory: pytest.TempPathFactory, tiny: Project) -> tuple[Project, Result]:
-    """The project after one call that made the main tables of four benchmarks and the ablation of CUB."""
+    """The project after one call that made the main tables of all eight benchmarks and the ablation of CUB."""
     project = tiny.copy(tmp_path_factory.mktemp("finished") / "project")
     project.change(cut_to_real)
     targets = [*(f"results/{table}.{suffix}" for table in (*REAL, "ablation_cub") for suffix in ("csv", "md"))]
@@ -248,6 +271,11 @@ def test_tables(done: Project) -> None:
         assert set(zip(found.benchmark, found.method, strict=True)) == {(b, row) for b in benchmarks for row in rows}
         assert set(found.set) == {"unlabelled", "test"}
         assert {"v2", "v2b"} <= set(found.metric)
+        gap = found.benchmark.isin(NO_TEST) & (found.set == "test")
+        assert set(found[gap].note) <= {"no test part in the data"}
+        assert (found[gap].n == 0).all()
+        assert found[gap].all_mean.isna().all()
+        found = found[~gap]
         assert (found.n == 1).all()
         assert found.all_std.isna().all()  # ddof = 1: no spread of one seed
         assert found.all_mean.between(0, 100).all()
@@ -255,6 +283,7 @@ def test_tables(done: Project) -> None:
         assert set(found.epoch) == {3}
         for suffix in ("md", "tex", "html"):
             assert (done.folder / f"results/{table}.{suffix}").stat().st_size > 0
+    assert "Stanford Cars: no test part in the data" in (done.folder / "results/main_ssb.md").read_text()
     ablation = pd.read_csv(done.folder / "results/ablation_cub.csv")
     shown = ablation[(ablation.set == "unlabelled") & (ablation.metric == "v2")]
     assert list(shown.method) == ABLATION_ROWS
@@ -302,7 +331,8 @@ def test_metrics_say_what_was_run(done: Project) -> None:
         assert keys <= set(found)
         assert {"torch", "timm", "device"} <= set(found["environment"])
         assert found["commit"] == "unknown"  # the copy lies outside git, which nothing needs
-        assert {(s["set"], s["metric"]) for s in found["scores"]} >= {("unlabelled", "v2"), ("test", "v2")}
+        scored = {("unlabelled", "v2")} | ({("test", "v2")} if found["benchmark"] not in NO_TEST else set())
+        assert {(s["set"], s["metric"]) for s in found["scores"]} >= scored
         own = done.folder / f"results/splits/{found['benchmark']}.sha256"
         assert found["split_sha256"] == own.read_text().strip()
         assert yaml.safe_load((path.parent / "params.yaml").read_text()) == found["parameters"]
@@ -366,15 +396,26 @@ def test_caches_may_be_deleted(another: Project) -> None:
 
 def test_data_may_move_and_time_stamps_may_change(another: Project, tmp_path: Path) -> None:
     moved = replace(another, data=tmp_path / "moved")
-    for name in ("cub", "scars", "cifar10", "herbarium_19"):
+    for name in ("imagenet", *(benchmark for benchmark in EIGHT if not benchmark.startswith("imagenet"))):
         shutil.copytree(another.data / name, moved.data / name, copy_function=shutil.copyfile)
+    shutil.copytree(another.data / OWN, moved.data / OWN, copy_function=shutil.copyfile)
+    another.change(lambda content: content["benchmarks"][OWN].update(path=str(moved.data / OWN)))
+    assert "Nothing to be done" in moved.dry("all_tables").output
+    # Another image of one's own makes other data of it, another line of the official lists too.
+    (moved.data / OWN / "iris" / "3.jpg").write_bytes((moved.data / OWN / "iris" / "4.jpg").read_bytes())
+    assert moved.dry("all_tables").trainings == {(OWN, row, 0) for row in MAIN_ROWS}
+    lists = moved.data / "aircraft" / "data" / "images_variant_trainval.txt"
+    lists.write_text("\n".join(reversed(lists.read_text().splitlines())) + "\n")
+    assert moved.dry("all_tables").trainings == {(b, row, 0) for b in (OWN, "aircraft") for row in MAIN_ROWS}
+    # And where the data is away, what the recorded splits were made from still stands.
+    shutil.rmtree(moved.data)
     assert "Nothing to be done" in moved.dry("all_tables").output
 
 
 def test_learning_rate_trains_its_protocol_again(another: Project) -> None:
     another.change(lambda content: content["protocols"]["paper"].update(lr=0.05))
     planned = another.dry("all_tables", folder_of(KMEANS) + "/metrics.json").trainings
-    assert planned == {run for run in TRAINED if run[0] not in BANKED}
+    assert planned == {run for run in TRAINED if run[0] not in (*BANKED, "imagenet_1k")}  # which has an lr of its own
 
 
 @pytest.mark.parametrize("key", ["resize", "crop"])
@@ -398,8 +439,8 @@ def test_a_seed_more_trains_that_seed_alone(another: Project) -> None:
 
 
 def test_a_benchmark_more_trains_that_benchmark_alone(another: Project) -> None:
-    another.change(lambda content: content["tables"]["main_ssb"].append("aircraft"))
-    assert another.dry("all_tables").trainings == {("aircraft", row, 0) for row in MAIN_ROWS}
+    another.change(lambda content: content["tables"]["main_ssb"].append("cub50"))
+    assert another.dry("all_tables").trainings == {("cub50", row, 0) for row in MAIN_ROWS}
 
 
 def test_new_weights_train_again_but_a_moved_file_does_not(another: Project) -> None:

@@ -6,9 +6,21 @@ import shlex
 import sys
 
 from ctxgcd import runs
+from ctxgcd.benchmarks import variable_of
+from ctxgcd.benchmarks.fetch import ARCHIVES
+from ctxgcd.benchmarks.fingerprint import data_fingerprint
+from ctxgcd.benchmarks.weights import is_address
 from ctxgcd.config import parse as parse_params
 from ctxgcd.errors import UserError
 from ctxgcd.runs import FORMATS, table_files
+
+# The folders of the official benchmarks may also stand in a Snakemake profile or after --config, as data=ROOT or
+# data="{root: ROOT, cub: FOLDER}"; the environment wins. Taken out: a place is no part of what a run is.
+places = config.pop("data", {})
+for name, path in (places if isinstance(places, dict) else {"root": places}).items():
+    os.environ.setdefault(
+        "CTXGCD_DATA" if name == "root" else variable_of(name), str(path)
+    )
 
 try:
     PARAMS = parse_params(config)
@@ -31,9 +43,35 @@ wildcard_constraints:
 
 def section(benchmark):
     """The part of params.yaml that says which images a benchmark has and how they are split, as JSON."""
-    keys = {"reader", "folder", "class_list", "classes", "trial", "images"}
-    entry = PARAMS.benchmarks[benchmark].model_dump(include=keys)
-    return json.dumps({"benchmark": benchmark, **entry, **PARAMS.split.model_dump()})
+    entry = PARAMS.benchmarks[benchmark]
+    own = entry.model_dump(include={"reader", "folder", "images"})
+    own |= runs.images_of(benchmark, entry)
+    return json.dumps({"benchmark": benchmark, **own, **PARAMS.split.model_dump()})
+
+
+def place(benchmark):
+    """Where a user's own images lie, as JSON: no part of what a run is."""
+    return json.dumps(
+        PARAMS.benchmarks[benchmark].model_dump(include={"path", "listing", "labelled"})
+    )
+
+
+def data_of(wildcards):
+    """What the split is made from: a change of the official list files, or of a user's own images, is one of these."""
+    entry = PARAMS.benchmarks[wildcards.benchmark]
+    return data_fingerprint(wildcards.benchmark, entry.model_dump())
+
+
+def requested_section(benchmark):
+    """All that the data check tells of a benchmark, as JSON."""
+    protocol = runs.protocol_of(PARAMS, benchmark)
+    backbone = PARAMS.backbones[protocol.backbone]
+    return json.dumps(
+        json.loads(section(benchmark))
+        | json.loads(place(benchmark))
+        | {"resize": protocol.resize, "backbone": protocol.backbone}
+        | backbone.model_dump(include={"weights", "sha256"})
+    )
 
 
 # The rules call `python`: the one that runs snakemake, whether its environment is activated or not.
@@ -44,7 +82,7 @@ shell.prefix(
 # A check that finds its data missing names what all the requested benchmarks lack, not its own alone. In the
 # environment rather than in `params`: asking for other targets is no reason to check again.
 os.environ.update(
-    CTXGCD_REQUESTED=json.dumps([section(benchmark) for benchmark in REQUESTED])
+    CTXGCD_REQUESTED=json.dumps([requested_section(name) for name in REQUESTED])
 )
 
 
@@ -56,7 +94,7 @@ def resolved(wildcards):
 def images_of(wildcards):
     """Which images a store holds and how large, as JSON; a new draw of the split leaves them alone, but for a trial."""
     entry = json.loads(section(wildcards.benchmark))
-    drawn = {} if entry["trial"] else {"seed", "labelled_share"}
+    drawn = {} if entry.get("trial") else {"seed", "labelled_share"}
     resize = runs.protocol_of(PARAMS, wildcards.benchmark).resize
     return json.dumps(
         {key: value for key, value in entry.items() if key not in drawn}
@@ -72,7 +110,7 @@ def features_of(wildcards):
     return json.dumps(
         {
             "crop": protocol.crop,
-            "weights": runs.weights_fingerprint(backbone.weights),
+            "weights": runs.weights_of(backbone),
             **seen,
         }
     )
@@ -86,9 +124,7 @@ def weights_of(wildcards):
     """The prepared weights of the benchmark's backbone; a ViT's position embedding depends on the crop."""
     protocol = runs.protocol_of(PARAMS, wildcards.benchmark)
     backbone = PARAMS.backbones[protocol.backbone]
-    content = runs.short_hash(
-        backbone.model, runs.weights_fingerprint(backbone.weights)
-    )
+    content = runs.short_hash(backbone.model, runs.weights_of(backbone))
     return f"work/weights/{protocol.backbone}-{protocol.crop}-{content}.pt"
 
 

@@ -28,10 +28,14 @@ rule manifest:
         "../envs/ctxgcd.yaml"
     params:
         section=lambda w: section(w.benchmark),
+        data=data_of,
+        # Not recorded, because it takes `input`: the same images at another place are the same.
+        place=lambda w, input: place(w.benchmark),
     message:
         "Checking the data of {wildcards.benchmark} and listing its images"
     shell:
-        "python workflow/scripts/list_images.py --benchmark {params.section:q} --out {output:q} 2>&1 | tee {log:q}"
+        "python workflow/scripts/list_images.py --benchmark {params.section:q} --place {params.place:q}"
+        " --out {output:q} 2>&1 | tee {log:q}"
 
 
 rule split:
@@ -40,6 +44,7 @@ rule split:
     output:
         csv="results/splits/{benchmark}.csv",
         sha256="results/splits/{benchmark}.sha256",
+        source="results/splits/{benchmark}.source.json",
     log:
         "work/logs/split/{benchmark}.log",
     priority: 50
@@ -47,11 +52,14 @@ rule split:
         "../envs/ctxgcd.yaml"
     params:
         section=lambda w: section(w.benchmark),
+        data=data_of,
+        place=lambda w, input: place(w.benchmark),
     message:
         "Splitting {wildcards.benchmark} into labelled, unlabelled and test images"
     shell:
-        "python workflow/scripts/split_images.py --benchmark {params.section:q} --manifest {input:q}"
-        " --out {output.csv:q} --hash {output.sha256:q} 2>&1 | tee {log:q}"
+        "python workflow/scripts/split_images.py --benchmark {params.section:q} --place {params.place:q}"
+        " --data {params.data:q} --manifest {input:q} --out {output.csv:q} --hash {output.sha256:q}"
+        " --source {output.source:q} 2>&1 | tee {log:q}"
 
 
 rule weights:
@@ -66,11 +74,12 @@ rule weights:
         model=lambda w: PARAMS.backbones[w.backbone].model,
         # Not recorded, because it takes `input`: the same file at another place changes nothing.
         file=lambda w, input: PARAMS.backbones[w.backbone].weights,
+        sha256=lambda w, input: PARAMS.backbones[w.backbone].sha256,
     message:
         "Preparing the weights of {wildcards.backbone}"
     shell:
         "python workflow/scripts/prepare_weights.py --model {params.model:q} --crop {wildcards.crop}"
-        " --weights {params.file:q} --out {output:q} 2>&1 | tee {log:q}"
+        " --weights {params.file:q} --sha256={params.sha256} --out {output:q} 2>&1 | tee {log:q}"
 
 
 rule image_store:
@@ -89,11 +98,31 @@ rule image_store:
     threads: 4
     params:
         images=images_of,
+        place=lambda w, input: place(w.benchmark),
     message:
         "Packing the images of {wildcards.benchmark}"
     shell:
-        "python workflow/scripts/pack_images.py --images {params.images:q} --split {input:q}"
+        "python workflow/scripts/pack_images.py --images {params.images:q} --place {params.place:q} --split {input:q}"
         " --workers {threads} --out {output.index:q} 2>&1 | tee {log:q}"
+
+
+rule duplicates:
+    input:
+        store=lambda w: ancient(store_of(w)),
+        split=ancient("results/splits/{benchmark}.csv"),
+        split_hash="results/splits/{benchmark}.sha256",
+    output:
+        "results/duplicates_{benchmark}.csv",
+    log:
+        "work/logs/duplicates/{benchmark}.log",
+    priority: 40
+    conda:
+        "../envs/ctxgcd.yaml"
+    message:
+        "Looking for equal images in the parts of {wildcards.benchmark}"
+    shell:
+        "python workflow/scripts/find_duplicates.py --store {input.store:q} --split {input.split:q} --out {output:q}"
+        " 2>&1 | tee {log:q}"
 
 
 rule features:

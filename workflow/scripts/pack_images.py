@@ -6,7 +6,7 @@ import argparse
 import json
 from pathlib import Path
 
-from ctxgcd.benchmarks import folder_of
+from ctxgcd.benchmarks import place_of
 from ctxgcd.benchmarks.split import read_split
 from ctxgcd.errors import reported
 from ctxgcd.images.store import pack
@@ -15,13 +15,14 @@ from ctxgcd.images.store import pack
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--images", type=json.loads, required=True, help="reader, folder and resize as JSON")
+    parser.add_argument("--place", type=json.loads, required=True, help="where own images lie, as JSON")
     parser.add_argument("--split", type=Path, required=True)
     parser.add_argument("--workers", type=int, required=True, help="processes that decode")
     parser.add_argument("--out", type=Path, required=True)
     arguments = parser.parse_args()
     images = arguments.images
     paths = read_split(arguments.split).sort_values("id").path.tolist()
-    folder = folder_of(images["folder"])
+    folder = place_of(images | arguments.place)
     digest = pack(images["reader"], folder, paths, images["resize"], arguments.out, arguments.workers)
     print(f"{len(paths)} images packed, sha256 {digest}")
 

@@ -13,10 +13,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--model", required=True, help="a timm model name")
     parser.add_argument("--crop", type=int, required=True, help="pixels of the square input")
-    parser.add_argument("--weights", required=True, help="hub, package, or the path of a file")
+    parser.add_argument("--weights", required=True, help="hub, package, an address, or the path of a file")
+    parser.add_argument("--sha256", required=True, help="of the file; empty: not checked")
     parser.add_argument("--out", type=Path, required=True)
     arguments = parser.parse_args()
-    digest = prepare(arguments.model, arguments.weights, arguments.crop, arguments.out)
+    digest = prepare(arguments.model, arguments.weights, arguments.crop, arguments.out, arguments.sha256)
     print(f"weights of {arguments.model}: every key fits, sha256 {digest}")
 
 

@@ -1,4 +1,4 @@
-"""Split a benchmark into labelled, unlabelled and test images, and write the split's hash beside it."""
+"""Split a benchmark into labelled, unlabelled and test images; beside the split its hash and what it was made from."""
 
 from __future__ import annotations
 
@@ -6,28 +6,45 @@ import argparse
 import json
 from pathlib import Path
 
+from ctxgcd.benchmarks import place_of
 from ctxgcd.benchmarks.class_lists import load
-from ctxgcd.benchmarks.registry import SOURCES
+from ctxgcd.benchmarks.own import OwnImages
+from ctxgcd.benchmarks.registry import source_of
 from ctxgcd.benchmarks.source import read_manifest
 from ctxgcd.benchmarks.split import make_split, trial_split, write_split
 from ctxgcd.errors import reported
+from ctxgcd.files import write_text
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--benchmark", type=json.loads, required=True, help="the benchmark's section as JSON")
+    parser.add_argument("--place", type=json.loads, required=True, help="where own images lie, as JSON")
+    parser.add_argument("--data", required=True, help="fingerprint of the raw data")
     parser.add_argument("--manifest", type=Path, required=True)
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--hash", type=Path, required=True)
+    parser.add_argument("--source", type=Path, required=True, help="record of what the split was made from")
     arguments = parser.parse_args()
-    section = arguments.benchmark
-    listed = load(section["class_list"], section["classes"])
+    section = arguments.benchmark | arguments.place
+    source = source_of(section)
     draw = {"seed": section["seed"], "labelled_share": section["labelled_share"]}
     manifest = read_manifest(arguments.manifest)
-    split = make_split(manifest, listed, **draw, drawn_order=SOURCES[section["reader"]].drawn_order)
-    if section["trial"]:
+    if isinstance(source, OwnImages):
+        listed, labelled = source.divide(place_of(section), manifest, section["benchmark"])
+    else:
+        listed, labelled = load(section["class_list"], section["classes"]), None
+    split = make_split(manifest, listed, **draw, drawn_order=source.drawn_order, labelled_paths=labelled)
+    if section.get("trial"):
         split = trial_split(split, **draw)
     write_split(split, arguments.out, arguments.hash)
+    record = {
+        "fingerprint": arguments.data,
+        "class_list": {"name": listed.name, "source": listed.source, "sha256": listed.sha256},
+        "split_sha256": arguments.hash.read_text(encoding="utf-8").strip(),
+    }
+    write_text(arguments.source, json.dumps(record, indent=1) + "\n")
+    print(f"classes of {listed.name}: {len(listed.old)} old, {len(listed.new)} new (sha256 {listed.sha256[:16]})")
     counts = split.role.value_counts()
     print(", ".join(f"{counts.get(role, 0)} {role}" for role in ("labelled", "unlabelled", "test")))
 

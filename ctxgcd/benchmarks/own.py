@@ -1,0 +1,175 @@
+"""A user's own images: one folder a class, or a CSV that lists them; a file says what is labelled."""
+
+from __future__ import annotations
+
+import csv
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+
+import pandas as pd
+
+from ctxgcd.benchmarks.class_lists import ClassList
+from ctxgcd.benchmarks.folders import class_names, is_image
+from ctxgcd.benchmarks.source import MissingData, Source, as_manifest, missing
+from ctxgcd.errors import UserError, nearest
+from ctxgcd.names import PARTS
+
+
+@dataclass(frozen=True, kw_only=True)
+class OwnImages(Source):
+    """A class id is the place of the class among all sorted class names.
+
+    listing   CSV of the columns path, class and maybe part (train or test), relative to the folder; empty: one folder
+              of images a class. Where the folder holds nothing but train/ and test/, these are the two parts.
+    labelled  text file of one class or one image a line, or a CSV with a column class or path
+    """
+
+    listing: str = ""
+    labelled: str = ""
+
+    def manifest(self, folder: Path) -> pd.DataFrame:
+        if not folder.is_dir():
+            raise missing(folder)
+        rows = self._listed(folder) if self.listing else list(_found(folder))
+        names = sorted({name for _, name, _ in rows})
+        if not rows:
+            raise UserError(
+                f"{folder} holds no folder with images; expected one folder of images a class, or name a CSV as listing"
+            )
+        rows.sort(key=lambda row: PARTS.index(row[2]))  # stable: each part keeps its order
+        ids = {name: class_id for class_id, name in enumerate(names)}
+        paths, of, parts = zip(*rows, strict=True)
+        return as_manifest(paths, [ids[name] for name in of], of, parts)
+
+    def list_files(self, folder: Path) -> list[Path]:
+        files = [name for name in (self.listing, self.labelled) if name]
+        return [folder / os.path.expandvars(os.path.expanduser(name)) for name in files]
+
+    def remarks(self, folder: Path, manifest: pd.DataFrame) -> list[str]:
+        if self.listing:
+            return []
+        listed = set(manifest["path"])
+        left_out = [
+            path for path in _files(folder) if path not in listed and folder / path not in self.list_files(folder)
+        ]
+        return [f"{len(left_out):,} files left out, no image of a class, first {left_out[0]}"] if left_out else []
+
+    def divide(self, folder: Path, manifest: pd.DataFrame, name: str) -> tuple[ClassList, frozenset[str] | None]:
+        """Return old and new classes, and the paths of D^l where the file of what is labelled lists images.
+
+        Old classes are those that the file lists, or those of the images that it lists.
+        """
+        file = self.list_files(folder)[-1]
+        lines = _read_labelled(file)
+        classes = manifest.drop_duplicates("class_id").set_index("class_name")["class_id"].sort_index()
+        train = manifest.loc[manifest["part"] == "train"]
+        of_image = dict(zip(train["path"], train["class_id"], strict=True))
+        images = None
+        if all(line in classes.index for line in lines):
+            old = {int(classes[line]) for line in lines}
+        elif all(line in of_image for line in lines):
+            old, images = {of_image[line] for line in lines}, frozenset(lines)
+        else:
+            valid = classes.index if any(line in classes.index for line in lines) else of_image
+            stray = next(line for line in lines if line not in valid)
+            raise UserError(
+                f"{file} names {stray!r}, which is neither a class nor the path of a training image"
+                f"{nearest(stray, valid)}; write one class or one image a line, all of the same kind"
+            )
+        if len(old) == len(classes):
+            raise UserError(
+                f"{file} makes all {len(classes)} classes labelled; leave at least one out, to be discovered"
+            )
+        new = [int(raw) for raw in classes if raw not in old]
+        return ClassList(name, f"{file.name} of the folder", len(classes), tuple(sorted(old)), tuple(new)), images
+
+    def _listed(self, folder: Path) -> list[tuple[str, str, str]]:
+        file = self.list_files(folder)[0]
+        table = _read_table(file)
+        for column in ("path", "class"):
+            if column not in table.columns:
+                raise UserError(
+                    f"{file} has the columns {', '.join(table.columns)}, expected path and class; name them so"
+                )
+        parts = table["part"] if "part" in table.columns else pd.Series("train", index=table.index)
+        for row, (path, name, part) in enumerate(zip(table["path"], table["class"], parts, strict=True), start=2):
+            pure = PurePosixPath(path)
+            if not path or pure.is_absolute() or ".." in pure.parts:
+                raise UserError(f"{file} line {row}: the path is {path!r}, expected one inside {folder}; change it")
+            if not name:
+                raise UserError(f"{file} line {row}: {path} has no class; name it, or leave the image out")
+            if part not in PARTS:
+                raise UserError(f"{file} line {row}: the part is {part!r}, expected train or test; change it")
+        if len(repeated := table["path"][table["path"].duplicated()]):
+            raise UserError(f"{file} lists {repeated.iloc[0]} twice; keep one line for each image")
+        return list(zip(table["path"], table["class"], parts, strict=True))
+
+
+def _found(folder: Path) -> Iterator[tuple[str, str, str]]:
+    """Yield (path, class, part) of every image below class folders, in the order of sorted names."""
+    names = class_names(folder)
+    split = "train" in names and set(names) <= set(PARTS)
+    for part in names if split else ["train"]:
+        base = folder / part if split else folder
+        for name in class_names(base):
+            for path in _files(base / name):
+                if is_image(path):
+                    yield f"{part}/{name}/{path}" if split else f"{name}/{path}", name, part
+
+
+def _files(folder: Path) -> Iterator[str]:
+    """Yield every file below a folder, hidden ones left out, sorted, as a path relative to it."""
+    for parent, folders, files in os.walk(folder):
+        folders[:] = sorted(name for name in folders if not name.startswith("."))
+        for name in sorted(files):
+            if not name.startswith("."):
+                yield (Path(parent) / name).relative_to(folder).as_posix()
+
+
+def _read_labelled(file: Path) -> Sequence[str]:
+    """Return the lines of the file of what is labelled, each once."""
+    if file.suffix.lower() in {".csv", ".tsv"}:
+        table = _read_table(file)
+        columns = [column for column in ("path", "class") if column in table.columns]
+        if not columns:
+            raise UserError(f"{file} has the columns {', '.join(table.columns)}, expected path or class; name one so")
+        lines = table[columns[0]].tolist()
+    else:
+        lines = [line.strip() for line in _text(file).splitlines()]
+    lines = list(dict.fromkeys(line.rstrip("/") for line in lines if line))
+    if not lines:
+        raise UserError(f"{file} names nothing as labelled; write one class or one image a line")
+    return lines
+
+
+def _read_table(file: Path) -> pd.DataFrame:
+    """Read a CSV whose columns are parted by comma, semicolon or tab; every cell is text, blanks around it cut."""
+    lines = _text(file).splitlines(keepends=True)
+    if not lines:
+        raise UserError(f"{file} is empty; write a line of column names, then one line an image")
+    separator = max(",;\t", key=lines[0].count)
+    rows = list(csv.reader(lines, delimiter=separator))
+    head = [cell.strip() for cell in rows[0]]
+    cells = [[cell.strip() for cell in row] for row in rows[1:] if any(row)]
+    if odd := next((number for number, row in enumerate(cells, start=2) if len(row) != len(head)), 0):
+        raise UserError(f"{file} line {odd} has {len(cells[odd - 2])} columns, the first line {len(head)}; repair it")
+    return pd.DataFrame(cells, columns=head, dtype="str")
+
+
+def _text(file: Path) -> str:
+    if not file.is_file():
+        raise MissingData(f"{file} is missing, but params.yaml names it; write it, or name another file")
+    try:
+        return file.read_text(encoding="utf-8-sig")
+    except UnicodeDecodeError:
+        raise UserError(f"{file} is not UTF-8 text; save it as UTF-8") from None
+
+
+FOLDER = OwnImages(
+    files=(),
+    test_files=(),
+    how_to_get="your own images: give their folder as `path` in params.yaml",
+    drawn_order=False,
+)

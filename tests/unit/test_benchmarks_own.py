@@ -1,0 +1,234 @@
+"""A user's own images: folders or a CSV, labelled classes or images, and what goes wrong with them."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ctxgcd.benchmarks.check import check, check_section
+from ctxgcd.benchmarks.fingerprint import ABSENT, data_fingerprint, fingerprint
+from ctxgcd.benchmarks.own import FOLDER
+from ctxgcd.benchmarks.registry import source_of
+from ctxgcd.benchmarks.split import make_split
+from ctxgcd.config import parse
+from ctxgcd.errors import UserError
+from ctxgcd.runs import resolve
+from tests.fixtures import Painter
+
+CLASSES = ("ant", "bee", "cat", "dög & co")
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Four classes of five images in folders of their own."""
+    painter = Painter(0)
+    for class_id, name in enumerate(CLASSES):
+        for number in range(5):
+            painter.save(tmp_path / "own" / name / f"{number}.png", class_id, 20, 30)
+    (tmp_path / "own" / "labelled.txt").write_text("cat\nant\n", encoding="utf-8")
+    return tmp_path / "own"
+
+
+def section(folder: Path, **changes: Any) -> dict[str, Any]:
+    return {
+        **{"benchmark": "mine", "reader": "folder", "path": str(folder), "listing": "", "labelled": "labelled.txt"},
+        **{"classes": 4, "images": "any"},
+        **changes,
+    }
+
+
+def own_split(entry: dict[str, Any]) -> Any:
+    source, place = source_of(entry), Path(entry["path"])
+    manifest = source.manifest(place)
+    class_list, labelled = source.divide(place, manifest, "mine")  # type: ignore[attr-defined]
+    return make_split(
+        manifest, class_list, seed=0, labelled_share=0.5, drawn_order=source.drawn_order, labelled_paths=labelled
+    )
+
+
+def problem(entry: dict[str, Any]) -> str:
+    result = check_section(entry)
+    assert not result.ready
+    assert "\n" not in result.problem
+    return result.problem
+
+
+def test_folders_with_labelled_classes(folder: Path) -> None:
+    split = own_split(section(folder))
+    assert split["role"].value_counts().to_dict() == {"unlabelled": 15, "labelled": 5}
+    assert split.drop_duplicates("class_id").set_index("class_id")["class_name"].sort_index().tolist() == [
+        *("ant", "cat"),
+        *("bee", "dög & co"),
+    ]
+    assert set(split[split["old"] == 1]["class_name"]) == {"ant", "cat"}
+    assert set(split[split["role"] == "labelled"]["class_name"]) <= {"ant", "cat"}
+    result = check_section(section(folder))
+    assert (result.ready, dict(result.found)) == (True, {"train": 20, "test": 0, "classes": 4})
+    assert not result.remarks
+
+
+def test_labelled_images_are_taken_as_they_are(folder: Path) -> None:
+    images = ["bee/3.png", "ant/0.png", "bee/1.png"]
+    (folder / "labelled.txt").write_text("\n".join(images), encoding="utf-8")
+    split = own_split(section(folder))
+    assert split[split["role"] == "labelled"]["path"].tolist() == ["ant/0.png", "bee/1.png", "bee/3.png"]
+    assert set(split[split["old"] == 1]["class_name"]) == {"ant", "bee"}
+    assert (split["role"] == "unlabelled").sum() == 17
+
+
+@pytest.mark.parametrize("separator", [",", ";", "\t"])
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig"])
+def test_a_listing_of_flat_images(folder: Path, tmp_path: Path, separator: str, encoding: str) -> None:
+    flat = tmp_path / "flat"
+    flat.mkdir()
+    rows = [separator.join(("class", "path", "part"))]
+    for class_id, name in enumerate(CLASSES):
+        for number in range(5):
+            shutil.copy(folder / name / f"{number}.png", flat / f"{class_id}-{number}.png")
+            rows.append(separator.join((name, f"{class_id}-{number}.png", "test" if number == 4 else "train")))
+    (flat / "list.csv").write_text("\r\n".join(rows) + "\r\n\r\n", encoding=encoding)
+    (flat / "labelled.csv").write_text(f"path\n{'1-0.png'}\n", encoding=encoding)
+    split = own_split(section(flat, listing="list.csv", labelled="labelled.csv"))
+    assert split["role"].value_counts().to_dict() == {"unlabelled": 15, "test": 4, "labelled": 1}
+    assert split["class_name"][0] == "bee"
+    result = check_section(section(flat, listing="list.csv", labelled="labelled.csv"))
+    assert dict(result.found) == {"train": 16, "test": 4, "classes": 4}
+
+
+def test_train_and_test_folders_are_parts(folder: Path, tmp_path: Path) -> None:
+    parts = tmp_path / "parts"
+    shutil.copytree(folder, parts / "train")
+    (parts / "train" / "labelled.txt").rename(parts / "labelled.txt")
+    shutil.copytree(folder / "bee", parts / "test" / "bee")
+    split = own_split(section(parts))
+    assert split["role"].value_counts().to_dict() == {"unlabelled": 15, "labelled": 5, "test": 5}
+    # But a class may be called train, too.
+    shutil.copytree(folder / "bee", folder / "train")
+    assert set(own_split(section(folder))["class_name"]) == {*CLASSES, "train"}
+
+
+def test_junk_is_left_out_and_said(folder: Path) -> None:
+    (folder / "bee" / "._0.png").write_bytes(b"junk")
+    (folder / "bee" / "notes.md").write_text("junk")
+    (folder / "stray.png").write_bytes(b"junk")
+    (folder / "bee" / "more").mkdir()
+    shutil.copy(folder / "bee" / "0.png", folder / "bee" / "more" / "9.PNG")
+    result = check_section(section(folder))
+    assert result.found["train"] == 21
+    assert result.remarks == ["2 files left out, no image of a class, first stray.png"]
+
+
+def no_file(folder: Path) -> dict[str, Any]:
+    return section(folder, labelled="nowhere.txt")
+
+
+def lines(*text: str) -> Callable[[Path], dict[str, Any]]:
+    def write(folder: Path) -> dict[str, Any]:
+        (folder / "labelled.txt").write_text("\n".join(text), encoding="utf-8")
+        return section(folder)
+
+    return write
+
+
+def listing(text: str) -> Callable[[Path], dict[str, Any]]:
+    def write(folder: Path) -> dict[str, Any]:
+        (folder / "list.csv").write_text(text, encoding="utf-8")
+        return section(folder, listing="list.csv")
+
+    return write
+
+
+@pytest.mark.parametrize(
+    ("fault", "words"),
+    [
+        (no_file, ["nowhere.txt is missing", "params.yaml names it"]),
+        (lines("ant", "bea"), ["names 'bea'", "did you mean 'bee'?"]),
+        (lines("ant/0.png", "ant/7.png"), ["names 'ant/7.png'", "neither a class nor the path"]),
+        (lines("ant", "bee/1.png"), ["names 'bee/1.png'", "all of the same kind"]),
+        (lines(""), ["names nothing as labelled"]),
+        (lines(*CLASSES), ["makes all 4 classes labelled", "to be discovered"]),
+        (lambda f: section(f, classes=5), ["4 classes found, 5 expected", "params.yaml"]),
+        (lambda f: section(f, images={"train": 21, "test": 0}), ["20 train images found, 21 expected"]),
+        (lambda f: section(f / "ant"), ["holds no folder with images"]),
+        (lambda f: section(f / "away"), ["away is missing"]),
+        (lambda f: section(Path("$NOT_SET_HERE/x")), ["contains $NOT_SET_HERE, a variable that is not set"]),
+        (listing(""), ["list.csv is empty"]),
+        (listing("file,label\na.png,b\n"), ["has the columns file, label, expected path and class"]),
+        (listing("path,class\n../x.png,a\n"), ["line 2", "'../x.png', expected one inside"]),
+        (listing("path,class\n/etc/x.png,a\n"), ["line 2", "expected one inside"]),
+        (listing("path,class\nant/0.png,\n"), ["line 2", "has no class"]),
+        (listing("path,class\nant/0.png,a,b\n"), ["line 2 has 3 columns, the first line 2"]),
+        (listing("path,class,part\nant/0.png,a,val\n"), ["the part is 'val', expected train or test"]),
+        (listing("path,class\nant/0.png,ant\nant/0.png,bee\n"), ["lists ant/0.png twice"]),
+        (listing("path,class\n" + "".join(f"{n}/9.png,{n}\n" for n in CLASSES)), ["4 listed images are not there"]),
+    ],
+)
+def test_what_goes_wrong_is_one_sentence(folder: Path, fault: Callable[[Path], Any], words: list[str]) -> None:
+    said = problem(fault(folder))
+    assert not [word for word in words if word not in said], said
+
+
+def test_latin_1_is_named(folder: Path) -> None:
+    (folder / "labelled.txt").write_bytes("dög & co".encode("latin-1"))
+    assert "is not UTF-8 text" in problem(section(folder))
+
+
+def test_contents_not_place_make_the_identity(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    before = data_fingerprint("mine", section(folder))
+    assert before == fingerprint(source_of(section(folder)), folder)
+    moved = shutil.copytree(folder, tmp_path / "moved", copy_function=shutil.copyfile)
+    assert data_fingerprint("mine", section(moved)) == before
+    image = moved / "bee" / "2.png"
+    content = image.read_bytes()
+    for change in (content + b"\0", content):  # one byte more, then changed back
+        image.write_bytes(change)
+        assert (data_fingerprint("mine", section(moved)) == before) == (change == content)
+    (moved / "labelled.txt").write_text("cat\n", encoding="utf-8")
+    assert data_fingerprint("mine", section(moved)) != before
+    assert data_fingerprint("mine", section(tmp_path / "away")) == ABSENT
+    record = tmp_path / "results" / "splits" / "mine.source.json"
+    record.parent.mkdir(parents=True)
+    record.write_text(json.dumps({"fingerprint": before}))
+    assert data_fingerprint("mine", section(tmp_path / "away")) == before
+
+
+def test_a_fingerprint_is_computed_once(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    before = data_fingerprint("mine", section(folder))
+    os.utime(folder / "ant" / "0.png")
+    assert data_fingerprint("mine", section(folder)) == before
+    assert len(list((tmp_path / "work" / "fingerprints").iterdir())) == 1
+    for file in (tmp_path / "work" / "fingerprints").iterdir():
+        file.write_text("torn")
+    assert data_fingerprint("mine", section(folder)) == before
+
+
+def test_own_images_in_params(committed: dict[str, Any], folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(folder.parent)
+    entry = {key: value for key, value in section(folder).items() if key != "benchmark"}
+    entry |= {"protocol": "fashion", "entropy_weight": 1.0, "overrides": {}, "settings": {}}
+    committed["benchmarks"]["mine"] = entry
+    params = parse(committed)
+    resolved = resolve(params, "mine", "full-paper", 0)
+    assert (resolved["K"], resolved["K_source"]) == (4, "true")
+    assert resolved["data"] == fingerprint(source_of(section(folder)), folder)
+    assert str(folder) not in json.dumps(resolved)
+    entry["lables"] = 1
+    with pytest.raises(UserError, match=r"benchmarks\.mine: unknown key 'lables'; did you mean 'labelled'\?"):
+        parse(committed)
+    del entry["lables"], entry["labelled"]
+    with pytest.raises(UserError, match=r"benchmarks\.mine\.labelled: this key is missing"):
+        parse(committed)
+
+
+def test_own_images_are_checked_like_official_ones(folder: Path) -> None:
+    result = check("mine", replace(FOLDER, labelled="labelled.txt"), folder, None, {"classes": 4})
+    assert result.ready

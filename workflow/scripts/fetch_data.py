@@ -1,0 +1,29 @@
+"""Fetch the official files of one benchmark that needs no account; a stopped fetch goes on where it stopped."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+
+from ctxgcd.benchmarks import folder_of
+from ctxgcd.benchmarks.fetch import fetch
+from ctxgcd.benchmarks.registry import SOURCES
+from ctxgcd.errors import reported
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--reader", choices=SOURCES, required=True, help="the benchmark's reader in params.yaml")
+    parser.add_argument("--folder", required=True, help="the benchmark's folder in params.yaml")
+    arguments = parser.parse_args()
+    by_hand = "by hand: " + SOURCES[arguments.reader].how_to_get.rpartition("by hand: ")[2]
+    try:
+        fetch(arguments.reader, folder_of(arguments.folder), by_hand)
+    except KeyboardInterrupt:
+        print("\nstopped; the same command goes on from here", file=sys.stderr, flush=True)
+        sys.exit(130)
+
+
+if __name__ == "__main__":
+    with reported():
+        main()

@@ -1,0 +1,21 @@
+"""Fetch backbone weights from their address to the data folder, and check their sum."""
+
+from __future__ import annotations
+
+import argparse
+
+from ctxgcd.benchmarks.weights import fetch_weights
+from ctxgcd.errors import reported
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--weights", required=True, help="an address")
+    parser.add_argument("--sha256", required=True, help="of the file")
+    arguments = parser.parse_args()
+    print(f"{fetch_weights(arguments.weights, arguments.sha256)} is there, as its sum says")
+
+
+if __name__ == "__main__":
+    with reported():
+        main()

@@ -1,0 +1,25 @@
+"""Pin a data folder by the sha256 of every file, or check it against its pins; for data too large to copy."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from ctxgcd.benchmarks.pins import check_pins, write_pins
+from ctxgcd.errors import reported
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("action", choices=("write", "check"))
+    parser.add_argument("folder", type=Path, help="the data, for example data/raw/imagenet")
+    parser.add_argument("pins", type=Path, help="the text file of hashes, for example data/pins/imagenet.sha256")
+    arguments = parser.parse_args()
+    act = write_pins if arguments.action == "write" else check_pins
+    count = act(arguments.folder, arguments.pins)
+    print(f"{count:,} files of {arguments.folder} " + ("pinned" if act is write_pins else "are as pinned"))
+
+
+if __name__ == "__main__":
+    with reported():
+        main()
