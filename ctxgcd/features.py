@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,6 +15,7 @@ from ctxgcd.files import replacing
 from ctxgcd.images.streams import generator
 from ctxgcd.images.views import Cropper
 from ctxgcd.models.backbone import Backbone
+from ctxgcd.progress import Progress
 
 BATCH = 64  # images a forward pass; no result depends on it beyond rounding
 
@@ -64,8 +64,7 @@ def _batches(n: int, cropper: Cropper) -> Iterator[Tensor]:
 
 def _write(out: Path, n: int, batches: Iterator[Tensor], what: str) -> None:
     """Fill a float32 .npy of n rows batch by batch, atomically, with progress."""
-    begun = said = time.monotonic()
-    done = 0
+    done, progress = 0, Progress(what, n)
     with replacing(out) as temporary:
         for rows in batches:
             if done == 0:
@@ -74,8 +73,5 @@ def _write(out: Path, n: int, batches: Iterator[Tensor], what: str) -> None:
                 array = open_memmap(temporary, mode="w+", dtype=np.float32, shape=shape)
             array[done : done + len(rows)] = rows.float().cpu().numpy()
             done += len(rows)
-            if time.monotonic() - said > 5 or done == n:
-                said = time.monotonic()
-                left = (said - begun) / done * (n - done)
-                print(f"{what}: {done}/{n}, {done / (said - begun):.0f} images/s, {left:.0f} s left", flush=True)
+            progress.add(len(rows))
         array.flush()

@@ -1,13 +1,21 @@
-"""Writing a file whole or not at all."""
+"""Writing a file whole or not at all, and words for what a disk refuses."""
 
 from __future__ import annotations
 
 import csv
+import errno
+import gzip
+import hashlib
 import os
+import shutil
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+
+from ctxgcd.errors import UserError
+
+FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
 @contextmanager
@@ -38,3 +46,35 @@ def write_rows(path: Path, columns: Sequence[str], rows: Iterable[dict[str, Any]
         writer = csv.DictWriter(file, columns, restval="", lineterminator="\n")
         writer.writeheader()
         writer.writerows(rows)
+
+
+def require_space(folder: Path, needed: int, name: str) -> None:
+    """Raise UserError where `folder` has less than `needed` bytes free."""
+    free = shutil.disk_usage(folder).free
+    if free < needed:
+        raise UserError(
+            f"{folder} has {free / 1e6:,.0f} MB free, but {name} needs {needed / 1e6:,.0f} MB more; "
+            "free space there or name another folder"
+        )
+
+
+def file_sha256(path: Path) -> str:
+    """Return the sha256 of a file's bytes."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+@contextmanager
+def on_disk(path: Path) -> Iterator[None]:
+    """Turn what the disk refuses into a UserError; what is written already stays."""
+    try:
+        yield
+    except gzip.BadGzipFile:  # an OSError by its class, but of the archive that is read
+        raise
+    except OSError as error:
+        advice = (
+            "the disk is full: free space, then the same command goes on"
+            if error.errno in FULL
+            else "check the folder and its permissions"
+        )
+        raise UserError(f"{path} cannot be read or written ({error.strerror or error}); {advice}") from error

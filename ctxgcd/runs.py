@@ -287,6 +287,7 @@ def benchmark_files(params: Params, benchmark: str) -> list[str]:
         [run.file("metrics.json") for run in runs_of(params, "main", benchmark)]
         + [file for table in tables for file in table_files(table)]
         + [f"results/figures/{figure}_{benchmark}.png" for figure in figures]
+        + [f"results/duplicates_{benchmark}.csv"]
     )
 
 

@@ -17,9 +17,9 @@ from urllib.error import HTTPError, URLError
 from urllib.parse import quote
 from urllib.request import Request, urlopen
 
-from ctxgcd.benchmarks.progress import MB, Progress, on_disk, require_space
 from ctxgcd.errors import UserError
-from ctxgcd.files import write_text
+from ctxgcd.files import on_disk, require_space, write_text
+from ctxgcd.progress import MB, Progress
 
 # Our own, because pooch's and torchvision's downloaders begin a cut download again at its first byte.
 
@@ -182,7 +182,7 @@ def _receive(part: _Part, expected: int | None, stall: float) -> None:
         if start == 0:
             part.begin(_version(response.headers))
         print(f"{'going on with' if start else 'fetching'} {part.address}", flush=True)
-        _append(response, part.path, Progress(part.path.stem, total, start))
+        _append(response, part.path, Progress(part.path.stem, total, "MB", start, MB))
     if total and part.size < total:
         raise _Failed("the connection was cut")
 

@@ -14,7 +14,7 @@ from ctxgcd.benchmarks.own import OwnImages
 from ctxgcd.benchmarks.registry import source_of
 from ctxgcd.benchmarks.source import Source, missing
 from ctxgcd.errors import UserError
-from ctxgcd.files import write_text
+from ctxgcd.files import file_sha256, write_text
 
 CACHE = Path("work/fingerprints")
 ABSENT = "absent"
@@ -55,12 +55,12 @@ def fingerprint(source: Source, folder: Path) -> str:
     for file in files:
         if not file.is_file():
             raise missing(file)
-        digest.update(f"{file.name}\n{_hash(file)}\n".encode())
+        digest.update(f"{file.name}\n{file_sha256(file)}\n".encode())
     if isinstance(source, OwnImages):
         for path in source.manifest(folder)["path"]:
             if not (folder / path).is_file():
                 raise missing(folder / path)
-            digest.update(f"{path}\n{_hash(folder / path)}\n".encode())
+            digest.update(f"{path}\n{file_sha256(folder / path)}\n".encode())
     elif not files:
         digest.update("\n".join(sorted(source.manifest(folder)["path"])).encode())
     return digest.hexdigest()
@@ -92,8 +92,3 @@ def _stamp(source: Source, folder: Path) -> str:
         found = file.stat()
         digest.update(f"{file}\n{found.st_size}\n{found.st_mtime_ns}\n".encode())
     return digest.hexdigest()
-
-
-def _hash(file: Path) -> str:
-    with file.open("rb") as opened:
-        return hashlib.file_digest(opened, "sha256").hexdigest()

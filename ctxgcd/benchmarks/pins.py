@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
-import time
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from ctxgcd.errors import UserError
-from ctxgcd.files import write_text
+from ctxgcd.files import file_sha256, write_text
+from ctxgcd.progress import Progress
 
 THREADS = 8  # hashing leaves the interpreter's lock, and disks read several files at once
 
@@ -69,16 +68,8 @@ def _files(folder: Path) -> Iterator[str]:
 def _hashes(folder: Path, paths: Iterable[str]) -> Iterator[tuple[str, str]]:
     """Yield each path with its sha256, in order, saying every few seconds how far it is."""
     paths = list(paths)
-    begun = said = time.monotonic()
+    progress = Progress("hashed", len(paths), "files")
     with ThreadPoolExecutor(THREADS) as pool:
-        for done, (path, digest) in enumerate(zip(paths, pool.map(lambda p: _hash(folder / p), paths), strict=True), 1):
-            if (now := time.monotonic()) - said > 2:
-                said = now
-                left = (now - begun) / done * (len(paths) - done)
-                print(f"hashed {done:,}/{len(paths):,} files, {left:.0f} s left", flush=True)
+        for path, digest in zip(paths, pool.map(lambda path: file_sha256(folder / path), paths), strict=True):
+            progress.add()
             yield path, digest
-
-
-def _hash(file: Path) -> str:
-    with file.open("rb") as opened:
-        return hashlib.file_digest(opened, "sha256").hexdigest()

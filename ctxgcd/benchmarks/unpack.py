@@ -9,8 +9,9 @@ import tarfile
 import zlib
 from pathlib import Path, PurePosixPath
 
-from ctxgcd.benchmarks.progress import Progress, on_disk, require_space
 from ctxgcd.errors import UserError
+from ctxgcd.files import on_disk, require_space
+from ctxgcd.progress import MB, Progress
 
 BLOCK = 1 << 18
 
@@ -79,7 +80,7 @@ def _require_end(tar: tarfile.TarFile) -> None:
 def _extract(tar: tarfile.TarFile, members: list[tuple[tarfile.TarInfo, Path]], into: Path, name: str) -> None:
     with on_disk(into):
         into.mkdir(parents=True)
-    progress = Progress(f"unpacking {name}", sum(member.size for member, _ in members))
+    progress = Progress(f"unpacking {name}", sum(member.size for member, _ in members), "MB", scale=MB)
     for member, path in members:
         with on_disk(into / path):
             if member.isdir():

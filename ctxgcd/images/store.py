@@ -3,23 +3,26 @@
 from __future__ import annotations
 
 import hashlib
-import time
+import json
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 from zipfile import BadZipFile
 
 import numpy as np
 import torch
+from filelock import FileLock
 from PIL import Image
 from torch import Tensor
 
 from ctxgcd.benchmarks.registry import SOURCES
 from ctxgcd.errors import UserError
-from ctxgcd.files import replacing
+from ctxgcd.files import on_disk, replacing, write_text
+from ctxgcd.progress import Progress
 
-CHUNK = 256  # images a job of the packing pool
+CHUNK = 256  # images a job of the packing pool; resuming starts at a whole chunk
 
 
 @dataclass(frozen=True)
@@ -28,19 +31,56 @@ class Store:
 
     Attributes:
         pixels: uint8 [P, 3], the RGB pixels of all images one after another, rows first.
-        offsets, heights, widths: int64 [N]; image i is pixels[offsets[i] : offsets[i] + heights[i] * widths[i]].
+        offsets: int64 [N], the first pixel of every image.
+        heights, widths: int64 [N], the sides that views are cut from.
+        side: where all images are squares smaller than the views want them, they are kept as they are, side x side,
+            and enlarged to heights x widths by whoever reads them; else None: image i is
+            pixels[offsets[i] : offsets[i] + heights[i] * widths[i]].
     """
 
     pixels: Tensor
     offsets: Tensor
     heights: Tensor
     widths: Tensor
+    side: int | None = None
 
     def __len__(self) -> int:
         return len(self.offsets)
 
     def to(self, device: torch.device) -> Store:
-        return Store(*(t.to(device) for t in (self.pixels, self.offsets, self.heights, self.widths)))
+        moved = {name: getattr(self, name).to(device) for name in ("pixels", "offsets", "heights", "widths")}
+        return replace(self, **moved)
+
+    def image(self, i: int) -> Tensor:
+        """Return image i as it is kept, uint8 [height, width, 3]."""
+        height, width = (self.side, self.side) if self.side else (int(self.heights[i]), int(self.widths[i]))
+        start = int(self.offsets[i])
+        return self.pixels[start : start + height * width].view(height, width, 3)
+
+
+@dataclass(frozen=True)
+class _Job:
+    """Images that one process packs: `side` is the size that all must have to be kept small."""
+
+    reader: str
+    folder: Path
+    paths: Sequence[str]
+    size: int
+    side: int | None
+
+
+@dataclass
+class _Chunk:
+    """What became of a job's images: their shapes and bytes, and those that could not be read."""
+
+    shapes: list[tuple[int, int]] = field(default_factory=list)
+    pixels: bytes = b""
+    faults: list[tuple[str, str]] = field(default_factory=list)
+    other_size: bool = False
+
+    @property
+    def sha256(self) -> str:
+        return hashlib.sha256(json.dumps(self.shapes).encode() + self.pixels).hexdigest()
 
 
 def resize_shorter(image: Image.Image, size: int) -> Image.Image:
@@ -53,6 +93,9 @@ def resize_shorter(image: Image.Image, size: int) -> Image.Image:
 def pack(reader: str, folder: Path, paths: Sequence[str], size: int, out: Path, workers: int) -> str:
     """Pack images in the given order; write `out` (an .npz index) and the pixels beside it, atomically.
 
+    A call that was killed is gone on with after its last finished chunk; the result is the same. A second call at
+    the same time waits for the first one's end.
+
     Args:
         reader: key of benchmarks.registry.SOURCES.
         paths: image paths as in the split, position = image id.
@@ -60,37 +103,134 @@ def pack(reader: str, folder: Path, paths: Sequence[str], size: int, out: Path, 
         workers: processes that decode and resize.
 
     Returns:
-        sha256 of the packed pixels and shapes. Raises UserError that names an image which cannot be decoded.
+        sha256 over the packed pixels and shapes. Raises UserError that names the images which cannot be decoded (all
+        of them in `out` with the suffix .undecodable.txt), or what the disk refuses.
     """
-    chunks = [paths[start : start + CHUNK] for start in range(0, len(paths), CHUNK)]
-    jobs = [(reader, folder, chunk, size) for chunk in chunks]
-    digest, shapes, said = hashlib.sha256(), [], time.monotonic()
-    with replacing(pixels_file(out)) as temporary, open(temporary, "wb") as file:
-        for chunk_shapes, pixels in _in_order(jobs, workers):
-            file.write(pixels)
-            digest.update(pixels)
-            shapes += chunk_shapes
-            if time.monotonic() - said > 2 or len(shapes) == len(paths):
-                said = time.monotonic()
-                print(f"packed {len(shapes)}/{len(paths)} images", flush=True)
-    heights, widths = np.array(shapes, dtype=np.int64).T
-    offsets = np.concatenate([[0], np.cumsum(heights * widths)[:-1]])
-    digest.update(heights.tobytes() + widths.tobytes())
-    with replacing(out) as temporary:
-        np.savez(temporary, offsets=offsets, heights=heights, widths=widths, sha256=np.array(digest.hexdigest()))
-    return digest.hexdigest()
+    if not paths:
+        raise UserError(f"{folder}: the split lists no image to pack; check the data and make the split again")
+    side = _common_side(reader, folder, paths, size)
+    with on_disk(out):
+        out.parent.mkdir(parents=True, exist_ok=True)
+        with FileLock(out.with_name(f".{out.stem}.lock")):
+            try:
+                return _pack(reader, folder, paths, size, side, out, workers)
+            except _NotUniform:  # the first image misled: the others have other sizes
+                return _pack(reader, folder, paths, size, None, out, workers)
+
+
+class _NotUniform(Exception):
+    """Not all images are squares of one size."""
+
+
+def _common_side(reader: str, folder: Path, paths: Sequence[str], size: int) -> int | None:
+    """Return the sides of the first image where it is a square smaller than `size`: perhaps all are."""
+    try:
+        width, height = next(iter(SOURCES[reader].images(folder, paths[:1]))).size
+    except UserError:  # told with all the others
+        return None
+    return width if width == height < size else None
+
+
+def _pack(reader: str, folder: Path, paths: Sequence[str], size: int, side: int | None, out: Path, workers: int) -> str:
+    key = hashlib.sha256(json.dumps([reader, size, side, CHUNK, *paths]).encode()).hexdigest()
+    if (finished := _finished(out, key)) is not None:
+        return finished  # by the call that this one waited for
+    part = _Part(out)
+    chunks = part.resume(key)
+    jobs = [
+        _Job(reader, folder, paths[start : start + CHUNK], size, side)
+        for start in range(len(chunks) * CHUNK, len(paths), CHUNK)
+    ]
+    progress = Progress("packed", len(paths), done=len(chunks) * CHUNK)
+    faults: list[tuple[str, str]] = []
+    for job, chunk in zip(jobs, _in_order(jobs, workers), strict=True):
+        if chunk.other_size:
+            part.remove()
+            raise _NotUniform
+        faults += chunk.faults
+        if not faults:  # with the first fault all that is left is to find the others
+            chunks.append(part.add(chunk))
+        progress.add(len(job.paths))
+    report = out.with_suffix(".undecodable.txt")
+    report.unlink(missing_ok=True)
+    if faults:
+        write_text(report, "".join(f"{path}\t{reason}\n" for path, reason in faults))
+        first = "; ".join(reason for _, reason in faults[:3])
+        several = f"{len(faults):,} of {len(paths):,} images cannot be used (all listed in {report}), first: "
+        raise UserError(first if len(faults) == 1 else several + first)
+    return part.finish(chunks, key, None if side is None else (side, size))
+
+
+class _Part:
+    """The store as far as it is packed: pixels, and a journal with a line for every finished chunk."""
+
+    def __init__(self, out: Path) -> None:
+        self.out = out
+        self.pixels = out.with_name(f".{out.stem}.part")
+        self.journal = out.with_name(f".{out.stem}.journal")
+
+    def resume(self, key: str) -> list[dict[str, Any]]:
+        """Return the finished chunks of a former call for the same images; starts anew where anything is amiss."""
+        try:
+            head, *lines = self.journal.read_text(encoding="utf-8").split("\n")
+            chunks = [json.loads(line) for line in lines[:-1]]  # the last line may be torn
+            sizes = [3 * sum(height * width for height, width in chunk["shapes"]) for chunk in chunks]
+            if head == key and chunks and self._holds(chunks[-1], sum(sizes[:-1]), sizes[-1]):
+                with open(self.pixels, "r+b") as file:
+                    file.truncate(sum(sizes))
+                write_text(self.journal, "".join(f"{line}\n" for line in (key, *lines[:-1])))
+                return chunks
+        except (OSError, ValueError, KeyError, TypeError):
+            pass
+        self.pixels.write_bytes(b"")
+        write_text(self.journal, f"{key}\n")
+        return []
+
+    def _holds(self, chunk: dict[str, Any], start: int, size: int) -> bool:
+        with open(self.pixels, "rb") as file:
+            file.seek(start)
+            shapes = [(height, width) for height, width in chunk["shapes"]]
+            return _Chunk(shapes, file.read(size)).sha256 == chunk["sha256"]
+
+    def add(self, chunk: _Chunk) -> dict[str, Any]:
+        """Append a chunk, its pixels first: a line of the journal vouches for them."""
+        line = {"shapes": chunk.shapes, "sha256": chunk.sha256}
+        with open(self.pixels, "ab") as file:
+            file.write(chunk.pixels)
+        with open(self.journal, "a", encoding="utf-8") as text:
+            text.write(json.dumps(line) + "\n")
+        return line
+
+    def finish(self, chunks: Sequence[dict[str, Any]], key: str, small: tuple[int, int] | None) -> str:
+        """Move the pixels into place, then write the index; `small`: sides kept and wanted."""
+        heights, widths = np.array([shape for chunk in chunks for shape in chunk["shapes"]], np.int64).T
+        offsets = np.concatenate([[0], np.cumsum(heights * widths)[:-1]])
+        if small:
+            heights, widths = (np.full(len(offsets), small[1]) for _ in range(2))
+        digest = hashlib.sha256("".join(chunk["sha256"] for chunk in chunks).encode()).hexdigest()
+        self.pixels.replace(pixels_file(self.out))
+        with replacing(self.out) as temporary:
+            arrays = {"offsets": offsets, "heights": heights, "widths": widths, "side": small[0] if small else 0}
+            np.savez(temporary, **arrays, sha256=np.array(digest), key=np.array(key))
+        self.journal.unlink()
+        return digest
+
+    def remove(self) -> None:
+        self.pixels.unlink(missing_ok=True)
+        self.journal.unlink(missing_ok=True)
 
 
 def open_store(index: Path) -> Store:
     """Open a packed store; the pixels are memory-mapped, not read."""
     try:
-        with np.load(index) as shapes:
-            heights, widths, offsets = (torch.from_numpy(shapes[key]) for key in ("heights", "widths", "offsets"))
+        with np.load(index) as arrays:
+            heights, widths, offsets = (torch.from_numpy(arrays[key]) for key in ("heights", "widths", "offsets"))
+            side = int(arrays["side"]) or None
     except (OSError, ValueError, KeyError, EOFError, BadZipFile) as error:
         raise UserError(
             f"image store {index} cannot be read ({error}); delete it and run again to pack it anew"
         ) from None
-    total = int((heights * widths).sum()) * 3
+    total = 3 * (len(offsets) * side**2 if side else int((heights * widths).sum()))
     if not pixels_file(index).exists() or pixels_file(index).stat().st_size != total:
         raise UserError(
             f"image store {pixels_file(index)} does not have the {total} bytes that its index names; "
@@ -98,17 +238,25 @@ def open_store(index: Path) -> Store:
         )
     # Copy on write: torch refuses read-only arrays, and a private mapping leaves the file alone.
     pixels = np.memmap(pixels_file(index), dtype=np.uint8, mode="c", shape=(total // 3, 3))
-    return Store(torch.from_numpy(pixels), offsets, heights, widths)
+    return Store(torch.from_numpy(pixels), offsets, heights, widths, side)
 
 
 def pixels_file(index: Path) -> Path:
     return index.with_suffix(".pixels")
 
 
-def _in_order(
-    jobs: list[tuple[str, Path, Sequence[str], int]], workers: int
-) -> Iterator[tuple[list[tuple[int, int]], bytes]]:
-    if workers == 1 or len(jobs) == 1:
+def _finished(index: Path, key: str) -> str | None:
+    """Return the hash of a finished store of just these images, or None."""
+    try:
+        open_store(index)
+        with np.load(index) as arrays:
+            return str(arrays["sha256"]) if str(arrays["key"]) == key else None
+    except (UserError, KeyError):
+        return None
+
+
+def _in_order(jobs: list[_Job], workers: int) -> Iterator[_Chunk]:
+    if workers == 1 or len(jobs) <= 1:
         yield from map(_pack_chunk, jobs)
         return
     with ProcessPoolExecutor(workers) as pool:
@@ -121,11 +269,18 @@ def _in_order(
                 running.append(pool.submit(_pack_chunk, jobs[position + ahead]))
 
 
-def _pack_chunk(job: tuple[str, Path, Sequence[str], int]) -> tuple[list[tuple[int, int]], bytes]:
-    reader, folder, paths, size = job
-    shapes, pieces = [], []
-    for image in SOURCES[reader].images(folder, paths):
-        array = np.asarray(resize_shorter(image, size))
-        shapes.append(array.shape[:2])
-        pieces.append(array.tobytes())
-    return shapes, b"".join(pieces)
+def _pack_chunk(job: _Job) -> _Chunk:
+    source, chunk, pieces = SOURCES[job.reader], _Chunk(), []
+    # Files are opened one by one, so that a broken one leaves the others to be tried; packed ones are read at once.
+    for paths in [job.paths] if source.packed else [[path] for path in job.paths]:
+        try:
+            for image in source.images(job.folder, paths):
+                if job.side and image.size != (job.side, job.side):
+                    return _Chunk(other_size=True)
+                array = np.asarray(image if job.side else resize_shorter(image, job.size))
+                chunk.shapes.append((array.shape[0], array.shape[1]))
+                pieces.append(array.tobytes())
+        except UserError as error:
+            chunk.faults.append((paths[0], str(error)))
+    chunk.pixels = b"".join(pieces)
+    return chunk

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import torch
 from torch import Tensor
 
+from ctxgcd.images.resize import enlarge, enlarging_weights
 from ctxgcd.images.store import Store
 
 
@@ -31,9 +33,20 @@ class Cropper:
         store, reach = self.store, torch.arange(self.crop, device=ids.device)
         columns = torch.where(flips[:, None], self.crop - 1 - reach, reach) + lefts[:, None]
         rows = reach + tops[:, None]
-        index = store.offsets[ids, None, None] + rows[:, :, None] * store.widths[ids, None, None] + columns[:, None, :]
-        pixels = store.pixels[index].long()
+        if store.side:
+            kept = store.pixels.view(-1, store.side, store.side, 3)[ids]
+            pixels = enlarge(kept, self.weights[rows], self.weights[columns])
+        else:
+            starts = store.offsets[ids, None, None] + rows[:, :, None] * store.widths[ids, None, None]
+            pixels = store.pixels[starts + columns[:, None, :]].long()
         return torch.stack([self.table[pixels[..., c], c] for c in range(3)], dim=1)
+
+    @cached_property
+    def weights(self) -> Tensor:
+        """Float64 [size, side], by which images that are kept small are enlarged."""
+        assert self.store.side
+        weights = enlarging_weights(self.store.side, int(self.store.heights[0]))
+        return torch.from_numpy(weights).to(self.store.pixels.device)
 
     def train_view(self, ids: Tensor, generator: torch.Generator) -> Tensor:
         """A random crop over the whole image and a flip with p = 0.5, drawn for every image on its own."""

@@ -177,14 +177,19 @@ def test_store_does_not_depend_on_the_workers(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("count", "workers"), [(3, 1), (300, 2)])
-def test_a_broken_image_is_named_and_nothing_is_left(tmp_path: Path, count: int, workers: int) -> None:
+def test_a_broken_image_is_named_and_no_store_is_left(tmp_path: Path, count: int, workers: int) -> None:
     names = write(tmp_path / "images", [paint(30, 30, seed=i) for i in range(count)], [".jpg"] * count)
     broken = tmp_path / "images" / names[-2]
     broken.write_bytes(broken.read_bytes()[:300])
     with pytest.raises(UserError, match=f"{broken} cannot be decoded as an image") as raised:
         pack("cub", tmp_path / "images", names, 8, tmp_path / "store.npz", workers)
     assert "\n" not in str(raised.value)
-    assert [path.name for path in tmp_path.iterdir()] == ["images"]
+    assert not list(tmp_path.glob("store.npz")) + list(tmp_path.glob("store.pixels"))
+    assert (tmp_path / "store.undecodable.txt").read_text().startswith(f"{names[-2]}\t")
+    Image.new("RGB", (30, 30)).save(broken)  # repaired, it goes on
+    pack("cub", tmp_path / "images", names, 8, tmp_path / "store.npz", workers)
+    left = {path.name for path in tmp_path.iterdir()} - {".store.lock"}
+    assert left == {"images", "store.npz", "store.pixels"}
 
 
 def test_an_absent_image_is_named(tmp_path: Path) -> None:

@@ -156,6 +156,17 @@ def kept_files(wildcards):
     return {name: ancient(file) for name, file in files.items()}
 
 
+def weights_commands():
+    """What fetches the weights of every backbone that has an address, as a shell command."""
+    script = "python workflow/scripts/fetch_weights.py"
+    commands = [
+        f"{script} --weights {shlex.quote(backbone.weights)} --sha256 {backbone.sha256}"
+        for backbone in PARAMS.backbones.values()
+        if is_address(backbone.weights)
+    ]
+    return " && ".join(commands) or "echo no backbone has an address"
+
+
 def table_request(table):
     """What a table holds, as JSON: its rows in order, its benchmarks, its title and note."""
     benchmarks = runs.table_benchmarks(PARAMS, table)

@@ -1,0 +1,37 @@
+"""Lines that say how far something is."""
+
+from __future__ import annotations
+
+import time
+
+EVERY = 2.0  # seconds between two lines
+MB = 1_000_000
+
+
+class Progress:
+    """Prints how far something is, its rate and the time left: at most one line every two seconds, and the last."""
+
+    def __init__(self, what: str, total: int | None, unit: str = "images", done: int = 0, scale: int = 1) -> None:
+        """Count from `done` to `total` (None: not known); amounts are shown divided by `scale`, in `unit`."""
+        self.what, self.total, self.unit, self.done, self.scale = what, total, unit, done, scale
+        self.first = done
+        self.started = self.shown = time.monotonic()
+
+    def add(self, amount: int = 1) -> None:
+        """Count `amount` more."""
+        self.done += amount
+        now = time.monotonic()
+        if now - self.shown >= EVERY or self.done == self.total:
+            self.shown = now
+            print(f"  {self._line((self.done - self.first) / max(now - self.started, 1e-9))}", flush=True)
+
+    def _line(self, rate: float) -> str:
+        digits = 0 if self.scale == 1 else 1
+        line = f"{self.what}: {self.done / self.scale:,.{digits}f}"
+        speed = f"{self.unit}, {rate / self.scale:,.{digits}f} {self.unit}/s"
+        if self.total is None:
+            return f"{line} {speed}"
+        left = round((self.total - self.done) / max(rate, 1e-9))
+        hours, minutes = divmod(left // 60, 60)
+        clock = f"{hours}:{minutes:02d}:{left % 60:02d}" if hours else f"{minutes}:{left % 60:02d}"
+        return f"{line} of {self.total / self.scale:,.{digits}f} {speed}, {clock} left"
