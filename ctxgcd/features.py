@@ -59,7 +59,7 @@ def load_kept(path: Path, shape_start: tuple[int, ...]) -> Tensor:
 
 
 def _batches(n: int, cropper: Cropper) -> Iterator[Tensor]:
-    return iter(torch.arange(n, device=cropper.table.device).split(BATCH))
+    return iter(torch.arange(n, device=cropper.device).split(BATCH))
 
 
 def _write(out: Path, n: int, batches: Iterator[Tensor], what: str) -> None:

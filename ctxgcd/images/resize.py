@@ -1,60 +1,81 @@
-"""PIL's bicubic resize of 8-bit images in exact arithmetic, so that small images are enlarged on the device."""
+"""PIL's bicubic resize of 8-bit images in its integer arithmetic, so that small images are enlarged on the device."""
 
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
-BITS = 22  # PIL rounds its weights to integers of 2 ** -22 ...
+BITS = 22  # PIL rounds its weights to multiples of 2 ** -22 ...
 HALF = 1 << (BITS - 1)  # ... and each pass to bytes, halves upwards
 SUPPORT = 2  # pixels to either side that bicubic interpolation reads
 A = -0.5  # PIL's bicubic kernel
 
 
-def enlarging_weights(side: int, size: int) -> NDArray[np.float64]:
-    """Return the weights [size, side] by which PIL makes `size` pixels of `side` <= size ones, times 2 ** 22.
+@dataclass(frozen=True)
+class Taps:
+    """Which pixels of a line make each pixel of an enlarged line, and with what weights.
 
-    They are whole numbers, as PIL's 8-bit code has them.
+    Attributes:
+        places: int64 [size, t], pixels of the small line.
+        weights: int32 [size, t], times 2 ** 22; 0 where fewer pixels take part. All sums stay below 2 ** 31.
     """
-    scale = side / size
-    weights = np.zeros((size, side))
+
+    places: Tensor
+    weights: Tensor
+
+    def __getitem__(self, wanted: Tensor) -> Taps:
+        return Taps(self.places[wanted], self.weights[wanted])
+
+    def to(self, device: torch.device) -> Taps:
+        return Taps(self.places.to(device), self.weights.to(device))
+
+
+def enlarging_taps(side: int, size: int) -> Taps:
+    """Return how PIL makes a line of `size` pixels of one of `side` <= size pixels."""
+    scale, count = side / size, min(side, 2 * SUPPORT + 1)
+    places, weights = torch.zeros(size, count, dtype=torch.int64), torch.zeros(size, count, dtype=torch.int32)
     for place in range(size):
         centre = (place + 0.5) * scale
         first = max(0, int(centre - SUPPORT + 0.5))
         last = min(side, int(centre + SUPPORT + 0.5))
         kernel = [_bicubic(x - centre + 0.5) for x in range(first, last)]
         total = sum(kernel)
-        for x, value in zip(range(first, last), kernel, strict=True):
+        for tap, (x, value) in enumerate(zip(range(first, last), kernel, strict=True)):
             exact = value / total * (1 << BITS)
-            weights[place, x] = math.trunc(exact + math.copysign(0.5, exact))  # halves away from zero
-    return weights
+            places[place, tap] = x
+            weights[place, tap] = math.trunc(exact + math.copysign(0.5, exact))  # halves away from zero
+    return Taps(places, weights)
 
 
-def enlarge(pixels: Tensor, rows: Tensor, columns: Tensor) -> Tensor:
+def enlarge(pixels: Tensor, rows: Taps, columns: Taps) -> Tensor:
     """Return parts of enlarged images, bit-equal to PIL's resize of the whole.
-
-    All sums are of whole numbers below 2 ** 53, so float64 is exact in any order of summation, on any device.
 
     Args:
         pixels: uint8 [b, side, side, 3].
-        rows, columns: float64 [b, height, side] and [b, width, side], rows of `enlarging_weights`.
+        rows, columns: taps of the wanted rows [b, height, t] and columns [b, width, t].
 
     Returns:
-        int64 [b, height, width, 3] of 0..255.
+        uint8 [b, height, width, 3].
     """
     b, side = pixels.shape[:2]
     # Along the rows first, as PIL does: each pass ends in bytes.
-    wide = _to_bytes(columns[:, None] @ pixels.double())  # [b, side, width, 3]
-    high = _to_bytes(rows @ wide.reshape(b, side, -1))
-    return high.view(b, rows.shape[1], columns.shape[1], 3).long()
+    wide = _pass(pixels.transpose(1, 2).reshape(b, side, -1), columns)  # [b, width, side * 3]
+    wide = wide.view(b, -1, side, 3).transpose(1, 2).reshape(b, side, -1)  # [b, side, width * 3]
+    return _pass(wide, rows).view(b, rows.places.shape[1], -1, 3)
 
 
-def _to_bytes(sums: Tensor) -> Tensor:
-    return torch.floor_(sums.add_(HALF).div_(1 << BITS)).clamp_(0, 255)
+def _pass(lines: Tensor, taps: Taps) -> Tensor:
+    """Mix lines uint8 [b, side, c] into [b, size, c], for each image by its own taps [b, size, t]."""
+    (b, side, c), size = lines.shape, taps.places.shape[1]
+    first = torch.arange(0, b * side, side, device=lines.device)[:, None]
+    lines = lines.reshape(b * side, c).int()
+    total = torch.full((b * size, c), HALF, dtype=torch.int32, device=lines.device)
+    for places, weights in zip(taps.places.unbind(2), taps.weights.unbind(2), strict=True):
+        total.addcmul_(lines.index_select(0, (first + places).view(-1)), weights.reshape(-1, 1))
+    return total.bitwise_right_shift_(BITS).clamp_(0, 255).byte().view(b, size, c)
 
 
 def _bicubic(x: float) -> float:

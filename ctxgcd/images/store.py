@@ -57,6 +57,13 @@ class Store:
         start = int(self.offsets[i])
         return self.pixels[start : start + height * width].view(height, width, 3)
 
+    def seen(self, i: int) -> Tensor:
+        """Return image i as views are cut from it, uint8 [heights[i], widths[i], 3]."""
+        kept = self.image(i)
+        if not self.side:
+            return kept
+        return torch.from_numpy(np.array(resize_shorter(Image.fromarray(kept.numpy()), int(self.heights[i]))))
+
 
 @dataclass(frozen=True)
 class _Job:

@@ -16,7 +16,7 @@ import yaml
 from ctxgcd.features import load_kept
 from ctxgcd.files import replacing, write_rows, write_text
 from ctxgcd.images.store import open_store
-from ctxgcd.images.views import Cropper, normalisation_table
+from ctxgcd.images.views import Cropper
 from ctxgcd.methods.registry import TRAINED
 from ctxgcd.models import weights
 from ctxgcd.models.backbone import Backbone, cut
@@ -110,8 +110,7 @@ def load_backbone(parameters: Mapping[str, Any], tail_blocks: int, prepared: Pat
 
 def open_cropper(parameters: Mapping[str, Any], store: Path, device: torch.device) -> Cropper:
     """The run's store with its crop and normalisation, on the device."""
-    table = normalisation_table(parameters["mean"], parameters["std"]).to(device)
-    return Cropper(open_store(store).to(device), parameters["crop"], table)
+    return Cropper(open_store(store).to(device), parameters["crop"], parameters["mean"], parameters["std"])
 
 
 def _trainer(

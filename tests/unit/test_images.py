@@ -19,7 +19,7 @@ from ctxgcd.features import extract_test_view, extract_view_bank, load_kept
 from ctxgcd.images.sampler import draw_batches
 from ctxgcd.images.store import Store, open_store, pack, pixels_file, resize_shorter
 from ctxgcd.images.streams import generator
-from ctxgcd.images.views import Cropper, normalisation_table
+from ctxgcd.images.views import Cropper
 from ctxgcd.models.backbone import Backbone
 
 torch.set_num_threads(1)
@@ -242,7 +242,7 @@ NORMALISE = transforms.Compose([transforms.ToTensor(), transforms.Normalize(MEAN
 
 
 def cropper_of(packed: Path, crop: int) -> Cropper:
-    return Cropper(open_store(packed), crop, normalisation_table(MEAN, STD))
+    return Cropper(open_store(packed), crop, MEAN, STD)
 
 
 def pil(packed: Path, i: int) -> Image.Image:
@@ -250,11 +250,29 @@ def pil(packed: Path, i: int) -> Image.Image:
 
 
 @pytest.mark.parametrize(("mean", "std"), [(MEAN, STD), ([0.5] * 3, [0.5] * 3), ([0.1, 0.2, 0.3], [0.7, 1.1, 0.013])])
-def test_normalisation_table_is_torchvisions(mean: list[float], std: list[float]) -> None:
+def test_normalising_is_torchvisions(tmp_path: Path, mean: list[float], std: list[float]) -> None:
     every = np.arange(256, dtype=np.uint8).reshape(16, 16)
-    image = Image.fromarray(np.stack([every] * 3, axis=2))
-    expected = transforms.Normalize(mean, std)(transforms.ToTensor()(image)).reshape(3, 256).T
-    assert torch.equal(normalisation_table(mean, std), expected)
+    names = write(tmp_path / "images", [Image.fromarray(np.stack([every, every.T, 255 - every], axis=2))])
+    pack("cub", tmp_path / "images", names, 16, tmp_path / "store.npz", 1)
+    image = Image.open(tmp_path / "images" / names[0])
+    expected = transforms.Normalize(mean, std)(transforms.ToTensor()(image))
+    assert torch.equal(
+        Cropper(open_store(tmp_path / "store.npz"), 16, mean, std).test_view(torch.arange(1))[0], expected
+    )
+
+
+@pytest.mark.parametrize("small", [False, True])
+def test_a_gather_is_the_same_as_slices(packed: Path, tmp_path: Path, small: bool) -> None:
+    """The way of a GPU, on this device."""
+    if small:
+        names = write(tmp_path / "small", [paint(9, 9, seed=i) for i in range(len(SHAPES))])
+        pack("cub", tmp_path / "small", names, 36, packed, 1)
+    cropper, ids = cropper_of(packed, 32), torch.arange(len(SHAPES))
+    assert cropper.store.side == (9 if small else None)
+    rows, columns = torch.arange(32).expand(len(ids), -1), torch.arange(31, -1, -1).expand(len(ids), -1)
+    zero = torch.zeros_like(ids)
+    sliced = cropper._sliced(ids, zero, zero, torch.ones_like(ids, dtype=torch.bool))
+    assert torch.equal(cropper._gathered(ids, rows, columns), sliced)
 
 
 @pytest.mark.parametrize("crop", [36, 35, 32, 31, 8, 1])

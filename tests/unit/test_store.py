@@ -21,9 +21,9 @@ from torchvision.transforms import functional as F
 
 from ctxgcd.benchmarks.registry import SOURCES
 from ctxgcd.errors import UserError
-from ctxgcd.images.resize import enlarge, enlarging_weights
+from ctxgcd.images.resize import Taps, enlarge, enlarging_taps
 from ctxgcd.images.store import CHUNK, open_store, pack, pixels_file
-from ctxgcd.images.views import Cropper, normalisation_table
+from ctxgcd.images.views import Cropper
 from tests.fixtures import write_fixture
 
 MEAN, STD = [0.485, 0.456, 0.406], [0.229, 0.224, 0.225]
@@ -43,7 +43,7 @@ def write(folder: Path, count: int, side: int = 30) -> list[str]:
 
 def views_are_pils(index: Path, images: list[Image.Image], size: int, crop: int) -> None:
     """Compare random cuts and the test view of every image with torchvision's pipeline on PIL images."""
-    cropper, draw = Cropper(open_store(index), crop, normalisation_table(MEAN, STD)), random.Random(0)
+    cropper, draw = Cropper(open_store(index), crop, MEAN, STD), random.Random(0)
     whole = [transforms.Resize(size, InterpolationMode.BICUBIC, antialias=True)(image) for image in images]
     ids = torch.arange(len(images))
     for i, found in enumerate(cropper.test_view(ids)):
@@ -66,8 +66,9 @@ def test_enlarging_is_pils(side: int, extreme: bool) -> None:
     for size in (side + 1, side + 2, 2 * side, 73, 100, 256):
         image = noise(side, side, seed=size)
         image = (image > 127).astype(np.uint8) * 255 if extreme else image
-        weights = torch.from_numpy(enlarging_weights(side, size))[None]
-        found = enlarge(torch.from_numpy(image)[None], weights, weights)[0]
+        taps = enlarging_taps(side, size)
+        whole = Taps(taps.places[None], taps.weights[None])
+        found = enlarge(torch.from_numpy(image)[None], whole, whole)[0]
         assert np.array_equal(found, np.asarray(Image.fromarray(image).resize((size, size), Image.Resampling.BICUBIC)))
 
 

@@ -17,7 +17,7 @@ from ctxgcd.errors import UserError
 from ctxgcd.files import write_rows
 from ctxgcd.images.store import Store
 from ctxgcd.images.streams import generator
-from ctxgcd.images.views import Cropper, normalisation_table
+from ctxgcd.images.views import Cropper
 from ctxgcd.methods.full import Full
 from ctxgcd.methods.registry import TRAINED
 from ctxgcd.methods.simgcd import Batch
@@ -494,7 +494,7 @@ def cropper() -> Cropper:
     offsets = torch.cat([torch.zeros(1, dtype=torch.int64), (heights * widths).cumsum(0)[:-1]])
     pixels = torch.from_numpy(draw.randint(0, 256, (int((heights * widths).sum()), 3), dtype=np.uint8))
     store = Store(pixels, offsets, heights, widths)
-    return Cropper(store, 8, normalisation_table([0.5] * 3, [0.5] * 3))
+    return Cropper(store, 8, [0.5] * 3, [0.5] * 3)
 
 
 def backbone() -> Backbone:
