@@ -7,7 +7,7 @@ LOCK := $(shell $(PYTHON) -c "import hashlib; print(hashlib.sha256(open('require
 READY := $(VENV)/.ready-$(LOCK)
 
 .DEFAULT_GOAL := help
-.PHONY: help environment demo test check format lock dvc.yaml publish clean
+.PHONY: help environment demo test check format lock dvc.yaml bench publish clean
 
 help: ## list the targets
 	@grep -E '^[a-z.]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -58,6 +58,9 @@ lock: ## resolve requirements.in into requirements.lock and the workflow's envir
 
 dvc.yaml: $(READY) ## write dvc.yaml from params.yaml
 	$(BIN)/python workflow/scripts/write_dvc_stages.py
+
+bench: $(READY) ## measure packing, views and splits beside plain references (minutes; results/bench/steps.csv)
+	$(BIN)/python workflow/scripts/run_bench.py
 
 publish: $(READY) ## copy the demo's tables and figures to docs/measured/ and README.md
 	$(BIN)/python workflow/scripts/publish_results.py fashion

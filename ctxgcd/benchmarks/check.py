@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import os
 import shutil
 import textwrap
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -103,7 +105,18 @@ def check_section(section: Mapping[str, Any]) -> CheckResult:
     class_list = None if own else load(section["class_list"], section["classes"])
     counts = section["images"] if section["images"] != "any" else {}
     expected = {**counts, "classes": section["classes"]} if own else counts
-    return check(section["benchmark"], source_of(section), place_of(section), class_list, expected)
+    result = check(section["benchmark"], source_of(section), place_of(section), class_list, expected)
+    return replace(result, remarks=[*result.remarks, *_duplicates(section["benchmark"])])
+
+
+def _duplicates(benchmark: str) -> list[str]:
+    """Say what the search for equal images found, where it was made: after packing, because it needs their pixels."""
+    file = Path(f"results/duplicates_{benchmark}.csv")
+    if not file.is_file():
+        return []
+    with file.open(encoding="utf-8", newline="") as opened:
+        found = Counter(row["kind"] for row in csv.DictReader(opened))
+    return [f"{found['equal']} pairs of images equal and {found['near']} nearly equal over D^l, D^u and test ({file})"]
 
 
 def check_requested() -> str:

@@ -12,30 +12,30 @@ from torch import Tensor
 from ctxgcd.images.resize import Taps, enlarge, enlarging_taps
 from ctxgcd.images.store import Store
 
+CPU = torch.device("cpu")
+
 
 @dataclass(frozen=True)
 class Cropper:
     """Cuts normalised crops from a store.
 
     Attributes:
-        store: the packed images, on the device of the views.
+        store: the packed images, on the device of the views or, where they are too large for it, memory-mapped.
         crop: pixels of the square crop; at most the shorter side of the store.
         mean, std: of the three channels, of values from 0 to 1.
+        device: where the views are wanted.
     """
 
     store: Store
     crop: int
     mean: Sequence[float]
     std: Sequence[float]
-
-    @property
-    def device(self) -> torch.device:
-        return self.store.pixels.device
+    device: torch.device = CPU
 
     def cut(self, ids: Tensor, tops: Tensor, lefts: Tensor, flips: Tensor) -> Tensor:
         """Return float32 [b, 3, crop, crop]; ids, tops, lefts int64 [b], flips bool [b]."""
-        if self.device.type == "cpu":
-            return self._normalised(self._sliced(ids, tops, lefts, flips))
+        if self.store.pixels.device.type == "cpu":
+            return self._normalised(self._sliced(ids, tops, lefts, flips).to(self.device))
         reach = torch.arange(self.crop, device=self.device)
         columns = torch.where(flips[:, None], self.crop - 1 - reach, reach) + lefts[:, None]
         rows = reach + tops[:, None]
@@ -43,6 +43,7 @@ class Cropper:
 
     def train_view(self, ids: Tensor, generator: torch.Generator) -> Tensor:
         """A random crop over the whole image and a flip with p = 0.5, drawn for every image on its own."""
+        ids = ids.to(self.store.pixels.device)
         draws = torch.rand(len(ids), 3, generator=generator, dtype=torch.float64).to(ids.device)
         tops = (draws[:, 0] * (self.store.heights[ids] - self.crop + 1)).long()
         lefts = (draws[:, 1] * (self.store.widths[ids] - self.crop + 1)).long()
@@ -50,6 +51,7 @@ class Cropper:
 
     def test_view(self, ids: Tensor) -> Tensor:
         """The centre crop, placed as torchvision's CenterCrop places it (half to even)."""
+        ids = ids.to(self.store.pixels.device)
         tops, lefts = (
             torch.round((sides[ids] - self.crop).double() / 2).long()
             for sides in (self.store.heights, self.store.widths)

@@ -109,8 +109,17 @@ def load_backbone(parameters: Mapping[str, Any], tail_blocks: int, prepared: Pat
 
 
 def open_cropper(parameters: Mapping[str, Any], store: Path, device: torch.device) -> Cropper:
-    """The run's store with its crop and normalisation, on the device."""
-    return Cropper(open_store(store).to(device), parameters["crop"], parameters["mean"], parameters["std"])
+    """The run's store with its crop and normalisation, on the device where it fits into half of its free memory."""
+    packed = open_store(store)
+    if device.type == "cuda":
+        free = torch.cuda.mem_get_info(device)[0]
+        if packed.pixels.numel() < free / 2:
+            packed = packed.to(device)
+        else:
+            print(
+                f"the image store stays on the disk: {packed.pixels.numel() / 1e9:.0f} GB, device {free / 1e9:.0f} GB"
+            )
+    return Cropper(packed, parameters["crop"], parameters["mean"], parameters["std"], device)
 
 
 def _trainer(

@@ -169,6 +169,16 @@ def test_order_of_the_draw_changes_places_only() -> None:
     assert split_of(manifest, TOY, seed=1)["id"].tolist() != canonical["id"].tolist()
 
 
+def test_another_numbering_of_the_raw_classes_changes_nothing() -> None:
+    """Old and New are what the images' true classes are, whatever numbers these have in the files."""
+    manifest = synthetic(TOY, 40, 60, 12)
+    number = np.random.RandomState(3).permutation(TOY.classes)
+    renamed = manifest.assign(class_id=number[manifest["class_id"]])
+    old, new = (tuple(int(number[raw]) for raw in classes) for classes in (TOY.old, TOY.new))
+    other = split_of(renamed, ClassList("toy", "made up", TOY.classes, old, new), drawn_order=True)
+    pd.testing.assert_frame_equal(other, split_of(manifest, TOY, drawn_order=True))
+
+
 def test_written_split_reads_back(tmp_path: Path) -> None:
     manifest = synthetic(TOY, 20, 20, 5)
     odd = ["NA", 'a, "b"\nc\r', "<b>", "null", "1"]
