@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterator
 
 import numpy as np
@@ -19,7 +20,7 @@ SIDE = 16  # pixels of a thumbnail
 # it finds copies that were compressed again or scaled a little, and not those that were mirrored, cut or recoloured.
 NEAR = 4.0
 LOW = 4  # lowest frequencies along each side by which candidates are sought
-BLOCK = 2048  # images whose candidates are looked for at once, which bounds the memory
+BLOCK = 256  # images whose candidates are looked for at once, which bounds the memory
 COLUMNS = ["first", "second", "kind", "difference"]
 
 
@@ -35,28 +36,35 @@ def thumbnails(store: Store) -> NDArray[np.uint8]:
 
 
 def find(store: Store, thumbs: NDArray[np.uint8], groups: NDArray[np.int64]) -> pd.DataFrame:
-    """Return all pairs of equal or nearly equal images of different groups.
+    """Return, for every image and every group before its own, the image there that is equal or closest to it.
 
     Exact for its definition: equal are images of the same packed pixels, nearly equal those whose thumbnails differ by
-    at most NEAR.
+    at most NEAR; of several as close the first. One partner a group, because all pairs of thousands of equal images
+    (blank scans) would be millions.
 
     Args:
         thumbs: uint8 [N, 256] of `thumbnails`.
-        groups: int64 [N].
+        groups: int64 [N], 0 or more.
 
     Returns:
         Columns first, second (ids, first < second), kind (`equal` or `near`) and difference (levels), sorted.
     """
     unique, of_image = np.unique(thumbs, axis=0, return_inverse=True)
-    order = np.argsort(of_image.ravel(), kind="stable")
-    starts = np.searchsorted(of_image.ravel()[order], np.arange(len(unique) + 1))
+    of_image = of_image.ravel()
+    contents = _contents(store, of_image)
+    before: dict[tuple[int, int], int] = {}  # the first image of each content in each group
+    for i, content in enumerate(contents.tolist()):
+        before.setdefault((int(groups[i]), content), i)
     found: list[tuple[int, int, str, float]] = []
-    for one, other, difference in _close(unique):
-        for i in order[starts[one] : starts[one + 1]]:
-            others = order[starts[other] : starts[other + 1]]
-            for j in others[(groups[others] != groups[i]) & ((others > i) if one == other else True)]:
-                kind = "equal" if difference == 0 and _same(store, int(i), int(j)) else "near"
-                found.append((int(min(i, j)), int(max(i, j)), kind, difference))
+    closest = _closest(unique, of_image, groups)
+    for i, (group, thumb, content) in enumerate(
+        zip(groups.tolist(), of_image.tolist(), contents.tolist(), strict=True)
+    ):
+        for other in range(group):
+            if (j := before.get((other, content))) is not None:
+                found.append((min(i, j), max(i, j), "equal", 0.0))
+            elif (near := closest.get((thumb, other))) is not None:
+                found.append((min(i, near[1]), max(i, near[1]), "near", near[0]))
     frame = pd.DataFrame(found, columns=COLUMNS)
     return frame.sort_values(["first", "second"], ignore_index=True)
 
@@ -74,8 +82,41 @@ def counts(pairs: pd.DataFrame, groups: NDArray[np.int64]) -> dict[tuple[int, in
     return dict(sorted(found.items()))
 
 
-def _close(thumbs: NDArray[np.uint8]) -> Iterator[tuple[int, int, float]]:
-    """Yield (i, j, difference) for i <= j of distinct thumbnails that differ by at most NEAR, each i with itself."""
+def _contents(store: Store, of_image: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return int64 [N]: equal for images of the same pixels; read are only those that share their thumbnail."""
+    shared = np.bincount(of_image)[of_image] > 1
+    known: dict[tuple[object, ...], int] = {}
+    contents = np.empty(len(of_image), np.int64)
+    for i in range(len(of_image)):
+        key: tuple[object, ...] = (i,)
+        if shared[i]:
+            image = store.image(i)
+            key = (*image.shape, hashlib.sha256(image.numpy().tobytes()).digest())
+        contents[i] = known.setdefault(key, i)
+    return contents
+
+
+def _closest(
+    thumbs: NDArray[np.uint8], of_image: NDArray[np.int64], groups: NDArray[np.int64]
+) -> dict[tuple[int, int], tuple[float, int]]:
+    """Return (difference, image) by (distinct thumbnail, group): the group's image closest to it, if within NEAR."""
+    count = len(of_image)
+    firsts = np.full((len(thumbs), int(groups.max(initial=0)) + 1), count)
+    np.minimum.at(firsts, (of_image, groups), np.arange(count))  # the first image of each thumbnail in each group
+    closest: dict[tuple[int, int], tuple[float, int]] = {}
+    for i, others, differences in _close(thumbs):
+        around = firsts[others]
+        if (around < count).any(axis=0).sum() < 2:  # most thumbnails: nothing of another group is near
+            continue
+        for group, images in enumerate(around.T):
+            best = np.lexsort((images, np.where(images < count, differences, np.inf)))[0]
+            if images[best] < count:
+                closest[i, group] = float(differences[best]), int(images[best])
+    return closest
+
+
+def _close(thumbs: NDArray[np.uint8]) -> Iterator[tuple[int, NDArray[np.int64], NDArray[np.float32]]]:
+    """Yield, for every distinct thumbnail, those within NEAR of it, itself too, and their differences."""
     # The transform keeps distances, so those over a few of its coefficients never exceed those over all.
     starts = range(0, len(thumbs), BLOCK)
     low = np.concatenate([_low(thumbs[start : start + BLOCK]) for start in starts])
@@ -83,9 +124,10 @@ def _close(thumbs: NDArray[np.uint8]) -> Iterator[tuple[int, int, float]]:
     for start in starts:
         near = tree.query_ball_point(low[start : start + BLOCK], NEAR * 1.001, workers=-1)
         for i, candidates in enumerate(near, start=start):
-            others = np.array([j for j in candidates if j >= i])
+            others = np.array(candidates)
             differences = np.sqrt(((thumbs[others].astype(np.float32) - thumbs[i]) ** 2).mean(axis=1))
-            yield from ((i, int(j), float(d)) for j, d in zip(others, differences, strict=True) if d <= NEAR)
+            kept = differences <= NEAR
+            yield i, others[kept], differences[kept]
 
 
 def _low(thumbs: NDArray[np.uint8]) -> NDArray[np.float32]:
@@ -93,8 +135,3 @@ def _low(thumbs: NDArray[np.uint8]) -> NDArray[np.float32]:
     levels = thumbs.astype(np.float32).reshape(-1, SIDE, SIDE)
     both = dct(dct(levels, axis=1, norm="ortho"), axis=2, norm="ortho")
     return both[:, :LOW, :LOW].reshape(len(thumbs), -1) / SIDE
-
-
-def _same(store: Store, i: int, j: int) -> bool:
-    one, other = store.image(i), store.image(j)
-    return one.shape == other.shape and bool((one == other).all())

@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass, field, replace
+from itertools import groupby
+from multiprocessing import connection, parent_process
 from pathlib import Path
+from threading import Thread
 from typing import Any
 from zipfile import BadZipFile
 
@@ -115,14 +120,19 @@ def pack(reader: str, folder: Path, paths: Sequence[str], size: int, out: Path, 
     """
     if not paths:
         raise UserError(f"{folder}: the split lists no image to pack; check the data and make the split again")
-    side = _common_side(reader, folder, paths, size)
+    key = hashlib.sha256(json.dumps([reader, str(folder.resolve()), size, CHUNK, *paths]).encode()).hexdigest()
     with on_disk(out):
         out.parent.mkdir(parents=True, exist_ok=True)
         with FileLock(out.with_name(f".{out.stem}.lock")):
+            if (finished := _finished(out, key)) is not None:
+                return finished  # by the call that this one waited for
+            part = _Part(out, key)
+            # A part of images of several sizes says that the first one misleads.
+            side = None if part.of(None) else _common_side(reader, folder, paths, size)
             try:
-                return _pack(reader, folder, paths, size, side, out, workers)
-            except _NotUniform:  # the first image misled: the others have other sizes
-                return _pack(reader, folder, paths, size, None, out, workers)
+                return _pack(reader, folder, paths, size, side, part, workers)
+            except _NotUniform:  # rare, so starting again costs nothing on the whole
+                return _pack(reader, folder, paths, size, None, part, workers)
 
 
 class _NotUniform(Exception):
@@ -138,12 +148,10 @@ def _common_side(reader: str, folder: Path, paths: Sequence[str], size: int) -> 
     return width if width == height < size else None
 
 
-def _pack(reader: str, folder: Path, paths: Sequence[str], size: int, side: int | None, out: Path, workers: int) -> str:
-    key = hashlib.sha256(json.dumps([reader, size, side, CHUNK, *paths]).encode()).hexdigest()
-    if (finished := _finished(out, key)) is not None:
-        return finished  # by the call that this one waited for
-    part = _Part(out)
-    chunks = part.resume(key)
+def _pack(
+    reader: str, folder: Path, paths: Sequence[str], size: int, side: int | None, part: _Part, workers: int
+) -> str:
+    chunks = part.resume(side)
     jobs = [
         _Job(reader, folder, paths[start : start + CHUNK], size, side)
         for start in range(len(chunks) * CHUNK, len(paths), CHUNK)
@@ -152,45 +160,56 @@ def _pack(reader: str, folder: Path, paths: Sequence[str], size: int, side: int 
     faults: list[tuple[str, str]] = []
     for job, chunk in zip(jobs, _in_order(jobs, workers), strict=True):
         if chunk.other_size:
-            part.remove()
             raise _NotUniform
         faults += chunk.faults
         if not faults:  # with the first fault all that is left is to find the others
             chunks.append(part.add(chunk))
         progress.add(len(job.paths))
-    report = out.with_suffix(".undecodable.txt")
+    report = part.out.with_suffix(".undecodable.txt")
     report.unlink(missing_ok=True)
     if faults:
         write_text(report, "".join(f"{path}\t{reason}\n" for path, reason in faults))
-        first = "; ".join(reason for _, reason in faults[:3])
+        reasons = list(dict.fromkeys(reason for _, reason in faults))  # images of one file share one
         several = f"{len(faults):,} of {len(paths):,} images cannot be used (all listed in {report}), first: "
-        raise UserError(first if len(faults) == 1 else several + first)
-    return part.finish(chunks, key, None if side is None else (side, size))
+        raise UserError(reasons[0] if len(reasons) == 1 else several + "; ".join(reasons[:3]))
+    return part.finish(chunks, None if side is None else (side, size))
 
 
 class _Part:
-    """The store as far as it is packed: pixels, and a journal with a line for every finished chunk."""
+    """The store as far as it is packed: pixels, and a journal with a line for every finished chunk.
 
-    def __init__(self, out: Path) -> None:
-        self.out = out
+    The journal's first line says what is packed: the images (`key`), and the side that they are kept at, or None.
+    """
+
+    def __init__(self, out: Path, key: str) -> None:
+        self.out, self.key = out, key
         self.pixels = out.with_name(f".{out.stem}.part")
         self.journal = out.with_name(f".{out.stem}.journal")
 
-    def resume(self, key: str) -> list[dict[str, Any]]:
+    def of(self, side: int | None) -> bool:
+        """Return whether a former call began to pack the same images at this side."""
+        try:
+            with open(self.journal, encoding="utf-8") as text:
+                return text.readline() == f"{self.key} {side}\n"
+        except (OSError, ValueError):
+            return False
+
+    def resume(self, side: int | None) -> list[dict[str, Any]]:
         """Return the finished chunks of a former call for the same images; starts anew where anything is amiss."""
+        begun = self.of(side)
         try:
             head, *lines = self.journal.read_text(encoding="utf-8").split("\n")
             chunks = [json.loads(line) for line in lines[:-1]]  # the last line may be torn
             sizes = [3 * sum(height * width for height, width in chunk["shapes"]) for chunk in chunks]
-            if head == key and chunks and self._holds(chunks[-1], sum(sizes[:-1]), sizes[-1]):
+            if begun and chunks and self._holds(chunks[-1], sum(sizes[:-1]), sizes[-1]):
                 with open(self.pixels, "r+b") as file:
                     file.truncate(sum(sizes))
-                write_text(self.journal, "".join(f"{line}\n" for line in (key, *lines[:-1])))
+                write_text(self.journal, "".join(f"{line}\n" for line in (head, *lines[:-1])))
                 return chunks
         except (OSError, ValueError, KeyError, TypeError):
             pass
         self.pixels.write_bytes(b"")
-        write_text(self.journal, f"{key}\n")
+        write_text(self.journal, f"{self.key} {side}\n")
         return []
 
     def _holds(self, chunk: dict[str, Any], start: int, size: int) -> bool:
@@ -208,23 +227,19 @@ class _Part:
             text.write(json.dumps(line) + "\n")
         return line
 
-    def finish(self, chunks: Sequence[dict[str, Any]], key: str, small: tuple[int, int] | None) -> str:
-        """Move the pixels into place, then write the index; `small`: sides kept and wanted."""
+    def finish(self, chunks: Sequence[dict[str, Any]], small: tuple[int, int] | None) -> str:
+        """Move pixels and index into place, one right after the other; `small`: sides kept and wanted."""
         heights, widths = np.array([shape for chunk in chunks for shape in chunk["shapes"]], np.int64).T
         offsets = np.concatenate([[0], np.cumsum(heights * widths)[:-1]])
         if small:
             heights, widths = (np.full(len(offsets), small[1]) for _ in range(2))
         digest = hashlib.sha256("".join(chunk["sha256"] for chunk in chunks).encode()).hexdigest()
-        self.pixels.replace(pixels_file(self.out))
         with replacing(self.out) as temporary:
             arrays = {"offsets": offsets, "heights": heights, "widths": widths, "side": small[0] if small else 0}
-            np.savez(temporary, **arrays, sha256=np.array(digest), key=np.array(key))
+            np.savez(temporary, **arrays, sha256=np.array(digest), key=np.array(self.key))
+            self.pixels.replace(pixels_file(self.out))
         self.journal.unlink()
         return digest
-
-    def remove(self) -> None:
-        self.pixels.unlink(missing_ok=True)
-        self.journal.unlink(missing_ok=True)
 
 
 def open_store(index: Path) -> Store:
@@ -266,20 +281,40 @@ def _in_order(jobs: list[_Job], workers: int) -> Iterator[_Chunk]:
     if workers == 1 or len(jobs) <= 1:
         yield from map(_pack_chunk, jobs)
         return
-    with ProcessPoolExecutor(workers) as pool:
+    with ProcessPoolExecutor(workers, initializer=_end_with_parent) as pool:
         # Bounded look-ahead: at most a few packed chunks wait in memory.
         ahead = 2 * workers
         running = [pool.submit(_pack_chunk, job) for job in jobs[:ahead]]
         for position in range(len(jobs)):
-            yield running.pop(0).result()
+            try:
+                yield running.pop(0).result()
+            except BrokenProcessPool:
+                raise UserError(
+                    f"a process that packs images of {jobs[0].folder} was ended from outside, most often for want of "
+                    "memory; run again with more memory or fewer processes, what is packed is kept"
+                ) from None
             if position + ahead < len(jobs):
                 running.append(pool.submit(_pack_chunk, jobs[position + ahead]))
 
 
+def _end_with_parent() -> None:
+    """Let a process of the pool end when the packing one is killed, which tells it nothing."""
+    parent = parent_process()
+    assert parent
+    sentinel = parent.sentinel
+
+    def watch() -> None:
+        connection.wait([sentinel])
+        os._exit(1)
+
+    Thread(target=watch, daemon=True).start()
+
+
 def _pack_chunk(job: _Job) -> _Chunk:
     source, chunk, pieces = SOURCES[job.reader], _Chunk(), []
-    # Files are opened one by one, so that a broken one leaves the others to be tried; packed ones are read at once.
-    for paths in [job.paths] if source.packed else [[path] for path in job.paths]:
+    # One file after the other, so that a broken one leaves the others to be tried.
+    for _, group in groupby(job.paths, lambda path: path.partition("#")[0] if source.packed else path):
+        paths = list(group)
         try:
             for image in source.images(job.folder, paths):
                 if job.side and image.size != (job.side, job.side):
@@ -288,6 +323,6 @@ def _pack_chunk(job: _Job) -> _Chunk:
                 chunk.shapes.append((array.shape[0], array.shape[1]))
                 pieces.append(array.tobytes())
         except UserError as error:
-            chunk.faults.append((paths[0], str(error)))
+            chunk.faults += [(path, str(error)) for path in paths]
     chunk.pixels = b"".join(pieces)
     return chunk

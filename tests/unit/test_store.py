@@ -128,6 +128,15 @@ def test_odd_files_are_seen_as_the_published_loaders_see_them(tmp_path: Path) ->
     views_are_pils(tmp_path / "store.npz", images, 36, 32)
 
 
+def test_a_wide_panorama_packs_and_a_bomb_is_refused(tmp_path: Path) -> None:
+    Image.new("RGB", (20_000, 200)).save(tmp_path / "panorama.png")
+    Image.new("1", (20_000, 20_000)).save(tmp_path / "bomb.png")
+    pack("cub", tmp_path, ["panorama.png"], 24, tmp_path / "store.npz", 1)
+    assert (int(open_store(tmp_path / "store.npz").widths[0]), len(open_store(tmp_path / "store.npz"))) == (2400, 1)
+    with pytest.raises(UserError, match=r"bomb\.png cannot be decoded .*decompression bomb"):
+        pack("cub", tmp_path, ["panorama.png", "bomb.png"], 24, tmp_path / "bomb.npz", 1)
+
+
 def test_every_undecodable_image_is_listed(tmp_path: Path) -> None:
     names = write(tmp_path / "images", 2 * CHUNK + 10)
     broken = [names[3], names[CHUNK + 1], names[-1]]
@@ -150,8 +159,11 @@ def test_a_torn_batch_is_refused(tmp_path: Path) -> None:
     batch = tmp_path / "cifar10" / "cifar-10-batches-py" / "data_batch_2"
     paths = SOURCES["cifar10"].manifest(tmp_path / "cifar10")["path"].tolist()
     batch.write_bytes(pickle.dumps({"data": 1}))
-    with pytest.raises(UserError, match="data_batch_2 has no uint8 array"):
+    with pytest.raises(UserError, match="data_batch_2 has no uint8 array") as raised:
         pack("cifar10", tmp_path / "cifar10", paths, 40, tmp_path / "store.npz", 1)
+    assert str(raised.value).count("data_batch_2") == 1
+    listed = (tmp_path / "store.undecodable.txt").read_text().splitlines()
+    assert [line.split("\t")[0] for line in listed] == [path for path in paths if path.startswith("data_batch_2#")]
 
 
 def test_nothing_to_pack(tmp_path: Path) -> None:
@@ -221,6 +233,28 @@ def test_a_foreign_or_damaged_part_is_not_gone_on_with(tmp_path: Path, fault: st
     else:
         journal.write_text(json.dumps({"a": 1}) + "\n" + "{}\n")
     assert pack("cub", tmp_path / "images", names, 24, tmp_path / "store.npz", 1) == whole
+
+
+def test_a_killed_call_leaves_no_process_behind(tmp_path: Path) -> None:
+    write(tmp_path / "images", 6 * CHUNK, side=80)
+    process = packing(tmp_path / "images", tmp_path / "store.npz", 2)
+    while lines(tmp_path / ".store.journal") < 2:
+        time.sleep(0.01)
+    process.kill()  # it alone, not its workers
+    process.communicate(timeout=30)  # its output ends with the last process that could write there
+
+
+def test_images_of_several_sizes_are_gone_on_with_though_the_first_misleads(tmp_path: Path) -> None:
+    names = write(tmp_path / "images", 2 * CHUNK, side=10)
+    first, last = tmp_path / "images" / names[1], tmp_path / "images" / names[-1]
+    content = last.read_bytes()
+    last.unlink()
+    with pytest.raises(UserError, match="is missing"):
+        pack("cub", tmp_path / "images", names, 16, tmp_path / "store.npz", 1)
+    last.write_bytes(content)
+    first.unlink()  # of a finished chunk: not read again
+    digest = pack("cub", tmp_path / "images", names, 16, tmp_path / "store.npz", 1)
+    assert pack("cub", tmp_path / "images", names, 16, tmp_path / "store.npz", 1) == digest  # nor of a finished store
 
 
 def test_two_packers_of_one_store_never_mix(tmp_path: Path) -> None:
