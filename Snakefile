@@ -24,6 +24,7 @@ rule all_tables:
     default_target: True
     input:
         [table_files(table) for table in runs.all_tables(PARAMS)],
+        table_files("audit_published"),
     message:
         "All tables of the paper are in results/"
 

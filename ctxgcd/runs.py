@@ -229,6 +229,9 @@ def table_rows(params: Params, kind: str, benchmark: str) -> list[str]:
         return params.rows.main
     if kind == "ablation":
         return params.rows.ablation
+    if kind == "statistics":  # what is compared with simgcd seed by seed, of the other tables' runs
+        trained = dict.fromkeys(row for row in params.rows.main + params.rows.ablation if parse_row(row)[0] != "kmeans")
+        return [row for row in trained if row != "simgcd"]
     return list(dict.fromkeys(row for _, _, row in sensitivity_points(params, benchmark)))
 
 
@@ -261,14 +264,16 @@ def table_runs(params: Params, table: str) -> list[Run]:
 
 
 def runs_of(params: Params, kind: str, benchmark: str) -> list[Run]:
-    """The runs of one benchmark in a main, ablation or sensitivity table."""
-    return [Run(benchmark, row, seed) for row in table_rows(params, kind, benchmark) for seed in params.seeds]
+    """The runs of one benchmark in a main, ablation, sensitivity or statistics table."""
+    rows = ["simgcd"] * (kind == "statistics") + table_rows(params, kind, benchmark)
+    return [Run(benchmark, row, seed) for row in rows for seed in params.seeds]
 
 
 def all_tables(params: Params) -> list[str]:
     """File stems of the tables that `all_tables` makes."""
     asked = params.all_tables
-    return [*asked.main, *(f"ablation_{b}" for b in asked.ablation), *(f"sensitivity_{b}" for b in asked.sensitivity)]
+    of_one = [f"{kind}_{b}" for kind in ("ablation", "statistics") for b in asked.ablation]
+    return [*asked.main, *of_one, *(f"sensitivity_{b}" for b in asked.sensitivity)]
 
 
 def table_files(table: str) -> list[str]:
@@ -280,6 +285,7 @@ def benchmark_files(params: Params, benchmark: str) -> list[str]:
     """Everything that one benchmark ends in: its runs' scores, its own tables, its figures."""
     single = [table for table, of in params.tables.items() if of == [benchmark]]
     kinds = [k for k in ("ablation", "sensitivity") if single or benchmark in getattr(params.all_tables, k)]
+    kinds += ["statistics"] * ("ablation" in kinds)
     tables = single + [f"{kind}_{benchmark}" for kind in kinds]
     trained = any(parse_row(row)[0] != "kmeans" for row in params.rows.main)
     figures = ["curves"] * trained + ["embedding"] + ["sensitivity"] * ("sensitivity" in kinds)
@@ -306,7 +312,9 @@ def requested_benchmarks(params: Params, words: Iterable[str]) -> list[str]:
             requested.append(DEMO)
         elif match := re.fullmatch(r"benchmark_(\w+)", word):
             requested += table_benchmarks(params, f"ablation_{match[1]}")
-        elif match := re.fullmatch(r"(?:.*/)?results/((?:main|ablation|sensitivity)_\w+)\.(csv|md|tex|html)", word):
+        elif match := re.fullmatch(
+            r"(?:.*/)?results/((?:main|ablation|sensitivity|statistics)_\w+)\.(csv|md|tex|html)", word
+        ):
             requested += table_benchmarks(params, match[1])
         elif match := re.fullmatch(r"(?:.*/)?results/runs/([^/]+)/([^/]+)/seed(\d+)/[^/]+", word):
             requested.append(resolve(params, match[1], match[2], int(match[3]))["benchmark"])

@@ -52,8 +52,13 @@ def environment_text(environments: Iterable[Mapping[str, Any]]) -> str:
     return "; ".join(f"{key}={'|'.join(sorted(found))}" for key, found in values.items())
 
 
-def _scores(metrics: Iterable[Mapping[str, Any]], rows: Sequence[str], benchmarks: Sequence[str]) -> pd.DataFrame:
-    """One line a run and score, of the wanted rows and benchmarks, in the order of their seeds."""
+def scores_of(
+    metrics: Iterable[Mapping[str, Any]], rows: Sequence[str], benchmarks: Sequence[str], agree: Sequence[str] = ()
+) -> pd.DataFrame:
+    """One line a run and score, of the wanted rows and benchmarks, in the order of their seeds.
+
+    Raises UserError where runs of one benchmark differ in a column of `agree`, or are of another schema.
+    """
     lines = []
     for run in metrics:
         name = f"{run.get('benchmark')}/{run.get('row')}, seed {run.get('seed')}"
@@ -73,6 +78,8 @@ def _scores(metrics: Iterable[Mapping[str, Any]], rows: Sequence[str], benchmark
         *QUANTITIES,
     ]
     frame = pd.DataFrame(lines, columns=columns).astype(dict.fromkeys(QUANTITIES, float))
+    for benchmark in benchmarks:
+        _must_agree(frame[frame["benchmark"] == benchmark], benchmark, agree)
     return frame.sort_values("seed", kind="stable")
 
 
@@ -132,10 +139,8 @@ def long_table(metrics: list[dict[str, Any]], *, table: str, rows: list[str], be
     (`main_ssb`) or the paper's (`ssb`). UserError where the runs of a row differ in K, epoch or set size, or
     those of a benchmark in the split.
     """
-    scores = _scores(metrics, rows, benchmarks)
+    scores = scores_of(metrics, rows, benchmarks, agree=["split_sha256"])
     entries = []
-    for benchmark in benchmarks:
-        _must_agree(scores[scores["benchmark"] == benchmark], benchmark, ["split_sha256"])
     for benchmark, row in product(benchmarks, rows):
         runs = scores[(scores["benchmark"] == benchmark) & (scores["row"] == row)]
         groups = {tuple(map(str, key)): group for key, group in runs.groupby(["set", "metric"], sort=False)}

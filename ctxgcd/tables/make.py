@@ -7,7 +7,9 @@ from typing import Any
 
 from ctxgcd.tables.aggregate import long_table, sensitivity_table
 from ctxgcd.tables.display import benchmark_name
+from ctxgcd.tables.listing import write_listing
 from ctxgcd.tables.render import write_table
+from ctxgcd.tables.statistics import statistics, statistics_listing
 
 TITLES = {
     "main": "Clustering accuracy (v2, percent) on the unlabelled images of {}",
@@ -22,10 +24,14 @@ def make_table(metrics: list[dict[str, Any]], request: dict[str, Any], stem: Pat
     request: `table` (file stem), `kind`, `rows` in order, `benchmarks` in order, `note`.
     """
     kind, rows, benchmarks = request["kind"], request["rows"], request["benchmarks"]
-    if kind == "sensitivity":
-        long = sensitivity_table(metrics, rows=rows, benchmarks=benchmarks)
+    if kind == "statistics":
+        frame = statistics(metrics, rows=rows, benchmark=benchmarks[0])
+        write_listing(frame, statistics_listing(frame, benchmarks[0]), stem)
     else:
-        long = long_table(metrics, table=request["table"], rows=rows, benchmarks=benchmarks)
-    title = TITLES[kind].format(", ".join(map(benchmark_name, benchmarks)))
-    write_table(long, stem, title=title, note=request["note"], kind=kind)
+        if kind == "sensitivity":
+            long = sensitivity_table(metrics, rows=rows, benchmarks=benchmarks)
+        else:
+            long = long_table(metrics, table=request["table"], rows=rows, benchmarks=benchmarks)
+        title = TITLES[kind].format(", ".join(map(benchmark_name, benchmarks)))
+        write_table(long, stem, title=title, note=request["note"], kind=kind)
     print(f"{stem}: csv, md, tex and html written")

@@ -286,8 +286,8 @@ def wide_table(long: pd.DataFrame, *, title: str, note: str, kind: Kind, label: 
     )
 
 
-def render(table: Table, suffix: Format) -> str:
-    """Render a table with the template of its format; every text goes through that format's escape."""
+def rendered(template: str, suffix: Format, **content: Any) -> str:
+    """Fill a template of a format; every text goes through that format's escape."""
     escape = FORMATS[suffix]
     delimiters = LATEX_DELIMITERS if suffix == "tex" else {}
     environment = Environment(
@@ -300,13 +300,13 @@ def render(table: Table, suffix: Format) -> str:
         keep_trailing_newline=True,
         **delimiters,
     )
-    return environment.get_template(f"table.{suffix}.j2").render(table=table)
+    return environment.get_template(f"{template}.{suffix}.j2").render(**content)
 
 
 def write_table(long: pd.DataFrame, out_stem: Path, *, title: str, note: str, kind: Kind) -> None:
     """Write STEM.csv (long, full precision) and STEM.md, .tex and .html (wide), each atomically."""
     table = wide_table(long, title=title, note=note, kind=kind, label=out_stem.name)
     out_stem.parent.mkdir(parents=True, exist_ok=True)
-    texts = {"csv": long.to_csv(index=False)} | {suffix: render(table, suffix) for suffix in FORMATS}
+    texts = {"csv": long.to_csv(index=False)} | {suffix: rendered("table", suffix, table=table) for suffix in FORMATS}
     for suffix, text in texts.items():
         write_text(out_stem.with_name(f"{out_stem.name}.{suffix}"), text)

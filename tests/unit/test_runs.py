@@ -362,6 +362,7 @@ def test_tables_and_seeds(params: Params) -> None:
     assert runs.all_tables(params) == [
         *("main_ssb", "main_generic", "main_challenging"),
         *(f"ablation_{b}" for b in EIGHT),
+        *(f"statistics_{b}" for b in EIGHT),
         *(f"sensitivity_{b}" for b in EIGHT),
     ]
     found = table_runs(params, "main_ssb")

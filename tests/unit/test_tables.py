@@ -260,7 +260,8 @@ def test_best_and_second_are_marked_with_ties_as_the_reader_sees_them() -> None:
 
 
 def test_markdown_marks_and_published_line() -> None:
-    text = render.render(wide(long(three("simgcd", 60.0) + three("full-released", 62.0), MAIN_ROWS)), "md")
+    table = wide(long(three("simgcd", 60.0) + three("full-released", 62.0), MAIN_ROWS))
+    text = render.rendered("table", "md", table=table)
     lines = text.splitlines()
     assert "| SimGCD | 3 | <u>60.0 ± 1.0</u> | <u>65.0 ± 1.0</u> | <u>57.0 ± 1.0</u> |" in lines
     assert "| Full method (released) | 3 | **62.0 ± 1.0** | **67.0 ± 1.0** | **59.0 ± 1.0** |" in lines
@@ -357,7 +358,7 @@ def hostile() -> render.Table:
 
 
 def test_html_is_escaped_whole_and_self_contained(hostile: render.Table) -> None:
-    page = render.render(hostile, "html")
+    page = render.rendered("table", "html", table=hostile)
     outline = Outline(page)
     assert outline.open == []
     assert "i" not in outline.tags
@@ -369,7 +370,7 @@ def test_html_is_escaped_whole_and_self_contained(hostile: render.Table) -> None
 
 
 def test_every_markdown_line_has_the_columns_of_its_head(hostile: render.Table) -> None:
-    text = render.render(hostile, "md")
+    text = render.rendered("table", "md", table=hostile)
     tables = [block.splitlines() for block in text.split("\n\n") if block.startswith("|")]
     widths = [{len(re.findall(r"(?<!\\)\|", line)) for line in table} for table in tables]
     assert widths == [{2 + 6 + 1}, {6 + 1}]
@@ -383,7 +384,7 @@ def latex_cells(line: str) -> int:
 
 
 def test_latex_is_balanced_and_has_its_columns(hostile: render.Table) -> None:
-    text = render.render(hostile, "tex")
+    text = render.rendered("table", "tex", table=hostile)
     body = "\n".join(line for line in text.splitlines() if not line.startswith("%"))
     bare = re.sub(r"\\[\\{}%&$#_]", "", body)
     depth = 0
@@ -414,7 +415,7 @@ def test_latex_compiles(hostile: render.Table, tmp_path: Path) -> None:
     found = subprocess.run(["kpsewhich", "booktabs.sty"], capture_output=True, check=False)
     if found.returncode:
         pytest.skip("booktabs is not installed")
-    table = render.render(hostile, "tex")
+    table = render.rendered("table", "tex", table=hostile)
     head = "\\documentclass{article}\\usepackage[T1]{fontenc}\\usepackage{booktabs,graphicx}\\begin{document}\n"
     (tmp_path / "x.tex").write_text(head + table + "\\end{document}\n", encoding="utf-8")
     command = ["pdflatex", "-interaction=nonstopmode", "-halt-on-error", "-draftmode", "x.tex"]

@@ -1,6 +1,5 @@
 """What is public without an account. No declared outputs: a fetch runs when it is asked for, and never by itself."""
 
-
 for name in ARCHIVES:
 
     rule:

@@ -12,7 +12,7 @@ rule table:
     log:
         "work/logs/table/{kind}_{name}.log",
     wildcard_constraints:
-        kind="main|ablation|sensitivity",
+        kind="main|ablation|sensitivity|statistics",
         name=r"\w+",
     conda:
         "../envs/ctxgcd.yaml"
@@ -24,6 +24,22 @@ rule table:
     shell:
         "python workflow/scripts/make_table.py --request {params.request:q} --stem results/{wildcards.kind}_{wildcards.name}"
         " --metrics {input:q} 2>&1 | tee {log:q}"
+
+
+rule audit_published:
+    output:
+        [f"results/audit_published.{suffix}" for suffix in FORMATS],
+    log:
+        "work/logs/table/audit_published.log",
+    localrule: True
+    conda:
+        "../envs/ctxgcd.yaml"
+    params:
+        code=runs.code_hash(["tables"]),
+    message:
+        "Checking the published tables against themselves"
+    shell:
+        "python workflow/scripts/audit_published.py --stem results/audit_published 2>&1 | tee {log:q}"
 
 
 rule curves:

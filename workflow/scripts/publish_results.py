@@ -36,7 +36,8 @@ def origin(metrics: list[dict[str, Any]]) -> str:
 
 def publish(benchmark: str) -> None:
     files = [Path(file) for file in benchmark_files(read(Path("params.yaml")), benchmark)]
-    wanted = [file for file in files if file.suffix in {".csv", ".md", ".png"} and "runs" not in file.parts]
+    shown_kinds = {".csv", ".md", ".png"}
+    wanted = [f for f in files if f.suffix in shown_kinds and "runs" not in f.parts and "duplicates" not in f.stem]
     shown = [file for file in wanted if file.exists()]
     if not shown:
         raise UserError(f"{wanted[0]} does not exist; run `snakemake benchmark_{benchmark}` before publishing it")

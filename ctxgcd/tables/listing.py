@@ -1,0 +1,29 @@
+"""A plain table of texts, written as Markdown, LaTeX and HTML beside its CSV."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import pandas as pd
+
+from ctxgcd.files import write_text
+from ctxgcd.tables.render import FORMATS, rendered
+
+
+@dataclass(frozen=True)
+class Listing:
+    """Texts in lines under a head; columns from `numbers_from` on stand to the right."""
+
+    title: str
+    head: list[str]
+    lines: list[list[str]]
+    notes: list[str]
+    numbers_from: int
+
+
+def write_listing(frame: pd.DataFrame, listing: Listing, stem: Path) -> None:
+    """Write STEM.csv with all of `frame`, and STEM.md, .tex and .html with the listing, each whole."""
+    write_text(stem.with_name(f"{stem.name}.csv"), frame.to_csv(index=False, lineterminator="\n"))
+    for suffix in FORMATS:
+        write_text(stem.with_name(f"{stem.name}.{suffix}"), rendered("listing", suffix, listing=listing))

@@ -1,0 +1,25 @@
+"""Check every published row against itself: is All the mean of Old and New that the split makes it?"""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from ctxgcd.errors import reported
+from ctxgcd.tables.audit import audit, audit_listing
+from ctxgcd.tables.listing import write_listing
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--stem", type=Path, required=True, help="where to write, without suffix")
+    arguments = parser.parse_args()
+    rows = audit()
+    write_listing(rows, audit_listing(rows), arguments.stem)
+    wrong = int((~rows["consistent"]).sum())
+    print(f"{wrong} of {len(rows)} published rows disagree with themselves ({arguments.stem}.md)")
+
+
+if __name__ == "__main__":
+    with reported():
+        main()
