@@ -125,9 +125,9 @@ class Own(Closed):
     """A user's own images. Their contents are part of what a run is, the place where they lie is not."""
 
     reader: Literal["folder"]
-    path: str
+    path: str = Field(pattern=r"^[^\x00]+$")
     listing: str  # a CSV of path, class and maybe part; empty: one folder of images a class
-    labelled: str  # a text file of one class or one image a line
+    labelled: str = Field(min_length=1)  # a text file of one class or one image a line
     classes: int = Field(ge=2)  # old and new ones together
     images: Images | Literal["any"]
     protocol: str
@@ -268,11 +268,13 @@ def validated(model: type[M], values: Any, origin: str) -> M:
     try:
         return model.model_validate(values)
     except ValidationError as error:
-        raise UserError("; ".join(_sentence(model, fault, origin) for fault in error.errors())) from None
+        faults = [fault for fault in error.errors() if "literal[" not in str(fault["loc"][-1:])]
+        raise UserError("; ".join(_sentence(model, fault, origin) for fault in faults or error.errors())) from None
 
 
 def _sentence(model: type[BaseModel], fault: Any, origin: str) -> str:
-    loc = tuple(part for i, part in enumerate(fault["loc"]) if not (i == 2 and part in KINDS))
+    # Without pydantic's names for the members of a union.
+    loc = tuple(part for part in fault["loc"] if part not in {*KINDS, "Images", "[key]"})
     place = ".".join(str(part) for part in loc)
     message = fault["msg"].removeprefix("Value error, ")
     if fault["type"] == "extra_forbidden":
@@ -281,6 +283,9 @@ def _sentence(model: type[BaseModel], fault: Any, origin: str) -> str:
             f"unknown key '{fault['loc'][-1]}'{nearest(str(fault['loc'][-1]), fields)}; valid: {', '.join(fields)}"
         )
         place = ".".join(str(part) for part in loc[:-1])
+    elif fault["type"] == "model_type":
+        also = " or 'any'" if "Images" in fault["loc"] else ""
+        message = f"expected a section{also}, found {fault['input']!r}"
     elif fault["type"] == "missing":
         message = "this key is missing; add it"
     elif fault["type"] != "value_error":

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
+
+from ctxgcd.errors import UserError, nearest
 
 EMBEDDED = "embedded/"
 
@@ -32,6 +34,22 @@ def folder_of(benchmark_folder_name: str) -> Path:
 def place_of(section: Mapping[str, Any]) -> Path:
     """Return the folder of a benchmark by its section of params.yaml: a user's own `path`, or an official `folder`."""
     return _expanded(section["path"]) if "path" in section else folder_of(section["folder"])
+
+
+def use_places(places: Any, folders: Collection[str]) -> None:
+    """Take the places of data from Snakemake's config: a root, or a mapping of `root` and single folders to places.
+
+    The environment wins. Raises UserError for another type or an unknown folder.
+    """
+    mapping = places if isinstance(places, Mapping) else {"root": places}
+    for name, path in mapping.items():
+        if not isinstance(path, str) or not path:
+            raise UserError(
+                f"config data: {name} is {path!r}, expected a folder; write data=FOLDER or data={{root: FOLDER}}"
+            )
+        if name != "root" and name not in folders:
+            raise UserError(f"config data: unknown folder '{name}'{nearest(str(name), folders)}")
+        os.environ.setdefault("CTXGCD_DATA" if name == "root" else variable_of(name), path)
 
 
 def variable_of(benchmark_folder_name: str) -> str:

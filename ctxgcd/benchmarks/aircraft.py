@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from ctxgcd.benchmarks.source import Source, as_manifest, present, read_pairs, require
+from ctxgcd.benchmarks.source import Source, as_manifest, present, read_lines, read_pairs, require
 from ctxgcd.errors import UserError
 
 CLASSES = 100
@@ -21,7 +21,7 @@ class Aircraft(Source):
 
     def manifest(self, folder: Path) -> pd.DataFrame:
         require(folder, self.files)
-        lines = (folder / VARIANTS).read_text(encoding="utf-8").splitlines()
+        lines = read_lines(folder / VARIANTS)
         # Sorted here: the published loaders sort the names, while the file groups them by maker.
         names = sorted({line.strip() for line in lines if line.strip()})
         if len(names) != CLASSES:

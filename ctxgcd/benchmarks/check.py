@@ -18,6 +18,7 @@ from ctxgcd.benchmarks.class_lists import ClassList, load
 from ctxgcd.benchmarks.own import OwnImages
 from ctxgcd.benchmarks.registry import source_of
 from ctxgcd.benchmarks.source import MissingData, Source, missing, store_bytes
+from ctxgcd.benchmarks.split import make_split
 from ctxgcd.benchmarks.weights import weights_state
 from ctxgcd.errors import UserError
 from ctxgcd.names import PARTS
@@ -49,13 +50,19 @@ class CheckResult:
 
 
 def check(
-    benchmark: str, source: Source, folder: Path, class_list: ClassList | None, expected: Mapping[str, int]
+    benchmark: str,
+    source: Source,
+    folder: Path,
+    class_list: ClassList | None,
+    expected: Mapping[str, int],
+    draw: Mapping[str, Any] | None = None,
 ) -> CheckResult:
     """Compare the files on disk with the official counts of images of listed classes; decodes nothing.
 
     Args:
         class_list: the versioned list; None for own images, whose classes the folder tells.
         expected: counts of `train`, `test` and `classes`; 0 or absent means that none is known.
+        draw: `seed` and `labelled_share` of the split, which is then tried too.
     """
     found = dict.fromkeys((*PARTS, "classes"), 0)
     if class_list:
@@ -68,13 +75,16 @@ def check(
         if not folder.is_dir():
             raise missing(folder)
         manifest = source.manifest(folder)
+        labelled = None
         if class_list is None:
             assert isinstance(source, OwnImages)
-            class_list = source.divide(folder, manifest, benchmark)[0]
+            class_list, labelled = source.divide(folder, manifest, benchmark)
     except MissingData as error:
         return result("missing", str(error))
     except UserError as error:
         return result("wrong", str(error))
+    except OSError as error:
+        return result("wrong", f"{error.filename or folder} cannot be read ({error.strerror}); repair or replace it")
 
     listed = manifest[manifest["class_id"].isin(class_list.old + class_list.new)]
     found |= {part: int((listed["part"] == part).sum()) for part in PARTS}
@@ -90,6 +100,11 @@ def check(
             "write the right ones in params.yaml" if isinstance(source, OwnImages) else "get the complete official data"
         )
         return result("wrong", f"{'; '.join(differ)}; {right}")
+    if draw:
+        try:
+            make_split(manifest, class_list, **draw, drawn_order=source.drawn_order, labelled_paths=labelled)
+        except UserError as error:
+            return result("wrong", str(error))
     # Class folders are the disk itself, and of packed files each row was read; other lists may name absent images.
     if source.list_files(folder) and not source.packed and (absent := _absent(folder, listed["path"])):
         return result("missing", f"{len(absent):,} listed images are not there, first {folder / absent[0]}")
@@ -105,7 +120,8 @@ def check_section(section: Mapping[str, Any]) -> CheckResult:
     class_list = None if own else load(section["class_list"], section["classes"])
     counts = section["images"] if section["images"] != "any" else {}
     expected = {**counts, "classes": section["classes"]} if own else counts
-    result = check(section["benchmark"], source_of(section), place_of(section), class_list, expected)
+    draw = {key: section[key] for key in ("seed", "labelled_share")}
+    result = check(section["benchmark"], source_of(section), place_of(section), class_list, expected, draw)
     return replace(result, remarks=[*result.remarks, *_duplicates(section["benchmark"])])
 
 
@@ -200,10 +216,19 @@ def _absent(folder: Path, paths: Iterable[str]) -> list[str]:
     for path in paths:
         parent, name = os.path.split(path)
         if parent not in listings:
-            listings[parent] = set(os.listdir(folder / parent)) if (folder / parent).is_dir() else set()
+            listings[parent] = _files_in(folder / parent)
         if name not in listings[parent]:
             absent.append(path)
     return absent
+
+
+def _files_in(folder: Path) -> set[str]:
+    """Return the names of plain files in a folder; none where it cannot be read."""
+    try:
+        with os.scandir(folder) as entries:
+            return {entry.name for entry in entries if entry.is_file()}
+    except (OSError, ValueError):
+        return set()
 
 
 def _count(item: CheckResult, what: str) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -24,13 +25,16 @@ class Cifar(Source):
 
     labels: str
     label_names: str
+    classes: int
 
     def manifest(self, folder: Path) -> pd.DataFrame:
         require(folder, self.files)
         *batches, meta = self.files
         names = load_pickle(folder / meta).get(self.label_names)
-        if not isinstance(names, list):
-            raise UserError(f"{folder / meta} has no list {self.label_names!r}; download it again")
+        if not isinstance(names, list) or len(names) != self.classes:
+            raise UserError(
+                f"{folder / meta} has no list {self.label_names!r} of {self.classes} names; download it again"
+            )
         paths: list[str] = []
         class_ids: list[int] = []
         parts: list[str] = []
@@ -46,16 +50,20 @@ class Cifar(Source):
         return present(folder, self.files + self.test_files)
 
     def images(self, folder: Path, paths: Sequence[str]) -> Iterator[Image.Image]:
-        batches: dict[str, np.ndarray] = {}
         base = (folder / self.files[0]).parent
         for path in paths:
             name, _, row = path.partition("#")
-            if name not in batches:
-                if not (base / name).is_file():
-                    raise missing(base / name)
-                planes = _batch(base / name, self.labels)["data"].reshape(-1, 3, SIDE, SIDE)
-                batches[name] = planes.transpose(0, 2, 3, 1)  # rows are planes red, green, blue
-            yield Image.fromarray(np.ascontiguousarray(batches[name][int(row)]))
+            if not (base / name).is_file():
+                raise missing(base / name)
+            pixels = _pixels(base / name, self.labels, (base / name).stat().st_mtime_ns)
+            yield Image.fromarray(np.ascontiguousarray(pixels[int(row)]))
+
+
+@lru_cache(maxsize=1)
+def _pixels(path: Path, label_key: str, _modified: int) -> np.ndarray:
+    """Return uint8 [n, 32, 32, 3]; kept, because packing asks for a batch in many pieces."""
+    planes = _batch(path, label_key)["data"].reshape(-1, 3, SIDE, SIDE)  # red, green, blue
+    return planes.transpose(0, 2, 3, 1)
 
 
 def _batch(path: Path, label_key: str, classes: int | None = None) -> dict[str, Any]:
@@ -85,6 +93,7 @@ CIFAR10 = Cifar(
     gigabytes=0.2,
     labels="labels",
     label_names="label_names",
+    classes=10,
 )
 
 CIFAR100 = Cifar(
@@ -101,4 +110,5 @@ CIFAR100 = Cifar(
     gigabytes=0.2,
     labels="fine_labels",
     label_names="fine_label_names",
+    classes=100,
 )

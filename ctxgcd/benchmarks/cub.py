@@ -7,10 +7,11 @@ from pathlib import Path
 
 import pandas as pd
 
-from ctxgcd.benchmarks.source import Source, as_manifest, read_pairs, require
+from ctxgcd.benchmarks.source import Source, as_manifest, first_repeated, read_pairs, require
 from ctxgcd.errors import UserError
 
 BASE = "CUB_200_2011"
+CLASSES = 200
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -19,9 +20,15 @@ class Cub(Source):
 
     def manifest(self, folder: Path) -> pd.DataFrame:
         require(folder, self.files)
-        files = dict(read_pairs(folder / BASE / "images.txt"))
-        classes = _numbers(folder / BASE / "image_class_labels.txt", files)
-        training = _numbers(folder / BASE / "train_test_split.txt", files)
+        files = _once(folder / BASE / "images.txt")
+        classes = _numbers(folder / BASE / "image_class_labels.txt", files, range(1, CLASSES + 1))
+        training = _numbers(folder / BASE / "train_test_split.txt", files, range(2))
+        for key, file in files.items():  # `001.Black_footed_Albatross/...` is of class 1
+            if not file.startswith(f"{classes[key]:03d}."):
+                raise UserError(
+                    f"{folder / BASE / 'image_class_labels.txt'} gives image {key} the class {classes[key]}, but "
+                    f"images.txt has it as {file}; replace both files"
+                )
         # A stable sort: training images first, each part in the order of images.txt.
         keys = sorted(files, key=lambda key: training[key] != 1)
         return as_manifest(
@@ -35,12 +42,27 @@ class Cub(Source):
         return [folder / name for name in self.files]
 
 
-def _numbers(path: Path, files: dict[str, str]) -> dict[str, int]:
+def _once(path: Path) -> dict[str, str]:
+    """Read a list of one line for each image id."""
+    pairs = read_pairs(path)
+    if len(found := dict(pairs)) < len(pairs):
+        raise UserError(
+            f"{path} has two lines for image id {first_repeated([key for key, _ in pairs])}; replace the file"
+        )
+    return found
+
+
+def _numbers(path: Path, files: dict[str, str], valid: range) -> dict[str, int]:
     """Read one whole number for each image id of images.txt."""
     try:
-        numbers = {key: int(value) for key, value in read_pairs(path)}
+        numbers = {key: int(value) for key, value in _once(path).items()}
     except ValueError as error:
         raise UserError(f"{path} has a value that is no whole number ({error}); replace the file") from error
+    if wrong := [key for key, number in numbers.items() if number not in valid]:
+        raise UserError(
+            f"{path} gives image id {wrong[0]} the number {numbers[wrong[0]]}, expected {valid.start} to "
+            f"{valid.stop - 1}; replace the file"
+        )
     if absent := [key for key in files if key not in numbers]:
         raise UserError(f"{path} has no line for image id {absent[0]} of images.txt; replace both files")
     return numbers

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -24,7 +25,7 @@ class ClassFolders(Source):
     classes: int
 
     def manifest(self, folder: Path) -> pd.DataFrame:
-        found = present(folder, self.files)
+        found = self.parts(folder, self.files)
         if not found:
             raise missing(folder / self.files[0])
         names = class_names(found[0])
@@ -38,7 +39,7 @@ class ClassFolders(Source):
         paths: list[str] = []
         of_class: list[str] = []
         parts: list[str] = []
-        for part, part_folders in (("train", found[:1]), ("test", present(folder, self.test_files)[:1])):
+        for part, part_folders in (("train", found[:1]), ("test", self.parts(folder, self.test_files)[:1])):
             for part_folder in part_folders:
                 names = class_names(part_folder)
                 if not names or any(name not in index for name in names):
@@ -48,7 +49,8 @@ class ClassFolders(Source):
                         f"expected folders of the same names as in {found[0]}; sort its images into those"
                     )
                 for name in names:
-                    files = sorted(file for file in os.listdir(part_folder / name) if is_image(file))
+                    with os.scandir(part_folder / name) as entries:
+                        files = sorted(entry.name for entry in entries if is_image(entry.name) and entry.is_file())
                     paths += [f"{part_folder.name}/{name}/{file}" for file in files]
                     of_class += [name] * len(files)
                     parts += [part] * len(files)
@@ -57,9 +59,20 @@ class ClassFolders(Source):
     def list_files(self, folder: Path) -> list[Path]:
         return []
 
+    def stamped(self, folder: Path) -> list[Path]:
+        # A folder's time changes with every file that comes or goes.
+        of_parts = self.parts(folder, self.files)[:1] + self.parts(folder, self.test_files)[:1]
+        return of_parts + [part / name for part in of_parts for name in class_names(part)]
+
     def remarks(self, folder: Path, manifest: pd.DataFrame) -> list[str]:
-        found = present(folder, self.files)[0].name
-        return [f"found as {found}/, which is {self.files[0]}/ officially"] if found != self.files[0] else []
+        found = [part.name for part in self.parts(folder, self.files)]
+        if len(found) > 1:
+            return [f"both {found[0]}/ and {found[1]}/ are there; {found[0]}/ is used"]
+        return [f"found as {found[0]}/, which is {self.files[0]}/ officially"] if found[0] != self.files[0] else []
+
+    def parts(self, folder: Path, names: Sequence[str]) -> list[Path]:
+        """Return those of the accepted names that are folders."""
+        return [part for part in present(folder, names) if part.is_dir()]
 
 
 def class_names(folder: Path) -> list[str]:

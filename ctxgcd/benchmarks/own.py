@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import io
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -12,7 +13,7 @@ import pandas as pd
 
 from ctxgcd.benchmarks.class_lists import ClassList
 from ctxgcd.benchmarks.folders import class_names, is_image
-from ctxgcd.benchmarks.source import MissingData, Source, as_manifest, missing
+from ctxgcd.benchmarks.source import MissingData, Source, as_manifest, first_repeated, missing
 from ctxgcd.errors import UserError, nearest
 from ctxgcd.names import PARTS
 
@@ -32,9 +33,12 @@ class OwnImages(Source):
     def manifest(self, folder: Path) -> pd.DataFrame:
         if not folder.is_dir():
             raise missing(folder)
+        _refuse_own_outputs(folder)
         rows = self._listed(folder) if self.listing else list(_found(folder))
         names = sorted({name for _, name, _ in rows})
         if not rows:
+            if self.listing:
+                raise UserError(f"{self.list_files(folder)[0]} lists no image; write one line for each")
             raise UserError(
                 f"{folder} holds no folder with images; expected one folder of images a class, or name a CSV as listing"
             )
@@ -46,6 +50,9 @@ class OwnImages(Source):
     def list_files(self, folder: Path) -> list[Path]:
         files = [name for name in (self.listing, self.labelled) if name]
         return [folder / os.path.expandvars(os.path.expanduser(name)) for name in files]
+
+    def stamped(self, folder: Path) -> list[Path]:
+        return self.list_files(folder) + [folder / path for path in self.manifest(folder)["path"]]
 
     def remarks(self, folder: Path, manifest: pd.DataFrame) -> list[str]:
         if self.listing:
@@ -82,6 +89,9 @@ class OwnImages(Source):
             raise UserError(
                 f"{file} makes all {len(classes)} classes labelled; leave at least one out, to be discovered"
             )
+        if unseen := sorted(set(manifest["class_id"]) - set(train["class_id"])):
+            name_of = manifest.loc[manifest["class_id"] == unseen[0], "class_name"].iloc[0]
+            raise UserError(f"{folder}: class {name_of!r} has images in the test part only; add training images of it")
         new = [int(raw) for raw in classes if raw not in old]
         return ClassList(name, f"{file.name} of the folder", len(classes), tuple(sorted(old)), tuple(new)), images
 
@@ -94,7 +104,8 @@ class OwnImages(Source):
                     f"{file} has the columns {', '.join(table.columns)}, expected path and class; name them so"
                 )
         parts = table["part"] if "part" in table.columns else pd.Series("train", index=table.index)
-        for row, (path, name, part) in enumerate(zip(table["path"], table["class"], parts, strict=True), start=2):
+        rows = []
+        for row, path, name, part in zip(table.index, table["path"], table["class"], parts, strict=True):
             pure = PurePosixPath(path)
             if not path or pure.is_absolute() or ".." in pure.parts:
                 raise UserError(f"{file} line {row}: the path is {path!r}, expected one inside {folder}; change it")
@@ -102,9 +113,8 @@ class OwnImages(Source):
                 raise UserError(f"{file} line {row}: {path} has no class; name it, or leave the image out")
             if part not in PARTS:
                 raise UserError(f"{file} line {row}: the part is {part!r}, expected train or test; change it")
-        if len(repeated := table["path"][table["path"].duplicated()]):
-            raise UserError(f"{file} lists {repeated.iloc[0]} twice; keep one line for each image")
-        return list(zip(table["path"], table["class"], parts, strict=True))
+            rows.append((pure.as_posix(), name, part))  # a/./b.jpg is a/b.jpg
+        return rows
 
 
 def _found(folder: Path) -> Iterator[tuple[str, str, str]]:
@@ -120,12 +130,36 @@ def _found(folder: Path) -> Iterator[tuple[str, str, str]]:
 
 
 def _files(folder: Path) -> Iterator[str]:
-    """Yield every file below a folder, hidden ones left out, sorted, as a path relative to it."""
-    for parent, folders, files in os.walk(folder):
-        folders[:] = sorted(name for name in folders if not name.startswith("."))
-        for name in sorted(files):
-            if not name.startswith("."):
-                yield (Path(parent) / name).relative_to(folder).as_posix()
+    """Yield every file below a folder, hidden ones left out, sorted, as a path relative to it; links are followed.
+
+    Raises UserError for what cannot be read: images that were silently left out would be another data set.
+    """
+    been: set[tuple[int, int]] = set()
+    try:
+        for parent, folders, files in os.walk(folder, onerror=_raise, followlinks=True):
+            own = os.stat(parent)
+            if (own.st_dev, own.st_ino) in been:  # a link back to a folder above
+                folders.clear()
+                continue
+            been.add((own.st_dev, own.st_ino))
+            folders[:] = sorted(name for name in folders if not name.startswith("."))
+            for name in sorted(files):
+                if not name.startswith("."):
+                    yield (Path(parent) / name).relative_to(folder).as_posix()
+    except OSError as error:
+        raise UserError(f"{error.filename} cannot be read ({error.strerror}); check its permissions") from error
+
+
+def _raise(error: OSError) -> None:
+    raise error
+
+
+def _refuse_own_outputs(folder: Path) -> None:
+    """Raise UserError for a folder that holds, or lies in, what the workflow makes: it would change with every run."""
+    for name in ("results", "work"):
+        made, place = Path(name).resolve(), folder.resolve()
+        if place.is_relative_to(made) or made.is_relative_to(place):
+            raise UserError(f"the images' folder {folder} and {made} lie in one another; put the images elsewhere")
 
 
 def _read_labelled(file: Path) -> Sequence[str]:
@@ -133,36 +167,43 @@ def _read_labelled(file: Path) -> Sequence[str]:
     if file.suffix.lower() in {".csv", ".tsv"}:
         table = _read_table(file)
         columns = [column for column in ("path", "class") if column in table.columns]
-        if not columns:
-            raise UserError(f"{file} has the columns {', '.join(table.columns)}, expected path or class; name one so")
+        if len(columns) != 1:
+            raise UserError(f"{file} has the columns {', '.join(table.columns)}, expected just one of path and class")
         lines = table[columns[0]].tolist()
     else:
-        lines = [line.strip() for line in _text(file).splitlines()]
-    lines = list(dict.fromkeys(line.rstrip("/") for line in lines if line))
+        lines = [line.strip() for line in _text(file).split("\n")]
+    lines = list(dict.fromkeys(line.removeprefix("./").rstrip("/") for line in lines if line))
     if not lines:
         raise UserError(f"{file} names nothing as labelled; write one class or one image a line")
     return lines
 
 
 def _read_table(file: Path) -> pd.DataFrame:
-    """Read a CSV whose columns are parted by comma, semicolon or tab; every cell is text, blanks around it cut."""
-    lines = _text(file).splitlines(keepends=True)
-    if not lines:
+    """Read a CSV whose columns are parted by comma, semicolon or tab; every cell is text, blanks around it cut.
+
+    The index holds the line of each row in the file.
+    """
+    text = _text(file)
+    if not text.strip():
         raise UserError(f"{file} is empty; write a line of column names, then one line an image")
-    separator = max(",;\t", key=lines[0].count)
-    rows = list(csv.reader(lines, delimiter=separator))
-    head = [cell.strip() for cell in rows[0]]
-    cells = [[cell.strip() for cell in row] for row in rows[1:] if any(row)]
-    if odd := next((number for number, row in enumerate(cells, start=2) if len(row) != len(head)), 0):
-        raise UserError(f"{file} line {odd} has {len(cells[odd - 2])} columns, the first line {len(head)}; repair it")
-    return pd.DataFrame(cells, columns=head, dtype="str")
+    reader = csv.reader(io.StringIO(text, newline=""), delimiter=max(",;\t", key=text.strip().split("\n")[0].count))
+    try:
+        rows = [(reader.line_num, [cell.strip() for cell in row]) for row in reader if any(row)]
+    except csv.Error as error:
+        raise UserError(f"{file} line {reader.line_num} is no line of a CSV ({error}); repair it") from error
+    (_, head), *cells = rows
+    if len(set(head)) < len(head):
+        raise UserError(f"{file} has the column {first_repeated(head)!r} twice; keep one")
+    if odd := next(((number, row) for number, row in cells if len(row) != len(head)), None):
+        raise UserError(f"{file} line {odd[0]} has {len(odd[1])} columns, the first line {len(head)}; repair it")
+    return pd.DataFrame([row for _, row in cells], [number for number, _ in cells], head, dtype="str")
 
 
 def _text(file: Path) -> str:
     if not file.is_file():
         raise MissingData(f"{file} is missing, but params.yaml names it; write it, or name another file")
     try:
-        return file.read_text(encoding="utf-8-sig")
+        return file.read_text(encoding="utf-8-sig").replace("\r\n", "\n")
     except UnicodeDecodeError:
         raise UserError(f"{file} is not UTF-8 text; save it as UTF-8") from None
 

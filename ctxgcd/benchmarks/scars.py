@@ -38,7 +38,9 @@ class Scars(Source):
         paths = _on_disk(folder, "cars_train", names)
         parts = ["train"] * len(paths)
         for test in present(folder, TEST)[:1]:
-            names, test_ids = _annotations(test)
+            names, test_ids = _annotations(test)  # read in any case: a file without labels is a mistake
+            if not self._test(folder):
+                continue
             paths += _on_disk(folder, "cars_test", names)
             class_ids += test_ids
             parts += ["test"] * len(test_ids)
@@ -46,11 +48,22 @@ class Scars(Source):
         return as_manifest(paths, class_ids, [titles[class_id] for class_id in class_ids], parts)
 
     def list_files(self, folder: Path) -> list[Path]:
-        return [folder / TRAIN, *present(folder, TEST)[:1]]
+        return [folder / TRAIN, *present(folder, [META]), *self._test(folder)]
+
+    def stamped(self, folder: Path) -> list[Path]:
+        # The images' names on disk, of 5 or 6 digits, stand in the manifest.
+        return self.list_files(folder) + present(folder, ("cars_train", "cars_test"))
 
     def remarks(self, folder: Path, manifest: pd.DataFrame) -> list[str]:
         stem = Path(manifest["path"][0]).stem
-        return [f"images named with {len(stem)} digits, officially 5"] if len(stem) != 5 else []
+        found = [f"images named with {len(stem)} digits, officially 5"] if len(stem) != 5 else []
+        if present(folder, TEST) and not self._test(folder):
+            found.append("the test annotations are there, but no cars_test/")
+        return found
+
+    def _test(self, folder: Path) -> list[Path]:
+        """Return the labelled test annotations, where they and the images are there: the test part is optional."""
+        return present(folder, TEST)[:1] if (folder / "cars_test").is_dir() else []
 
 
 def _read(path: Path, variable: str) -> np.ndarray:
@@ -68,10 +81,18 @@ def _annotations(path: Path) -> tuple[list[str], list[int]]:
     annotations = _read(path, "annotations")
     if annotations.dtype.names is None or not {"class", "fname"} <= set(annotations.dtype.names):
         raise UserError(f"{path} has no labels (fields 'class' and 'fname'); take the file with labels")
-    class_ids = [int(number) - 1 for number in annotations["class"]]
-    if not all(0 <= class_id < CLASSES for class_id in class_ids):
+    try:
+        numbers = np.array(annotations["class"].tolist(), "float64")
+        names = [os.path.basename(str(name)) for name in annotations["fname"]]
+    except (TypeError, ValueError) as error:
+        raise UserError(
+            f"{path} has an annotation that is not one class and one name; take the official file"
+        ) from error
+    if numbers.shape != (len(names),) or not names:
+        raise UserError(f"{path} holds no list of annotations; take the official file")
+    if not np.isin(numbers, np.arange(1, CLASSES + 1)).all():
         raise UserError(f"{path} has classes outside 1..{CLASSES}; take the official file")
-    return [os.path.basename(str(name)) for name in annotations["fname"]], class_ids
+    return names, (numbers.astype(int) - 1).tolist()
 
 
 def _digest(class_ids: list[int]) -> str:
@@ -83,13 +104,13 @@ def _on_disk(folder: Path, name: str, listed: list[str]) -> list[str]:
     if not (folder / name).is_dir():
         raise missing(folder / name)
     there = set(os.listdir(folder / name))
-    for digits in (5, 6):
-        renamed = [_with_digits(file, digits) for file in listed]
-        if renamed and renamed[0] in there:
-            return [f"{name}/{file}" for file in renamed]
+    ways = [[_with_digits(file, digits) for file in listed] for digits in (5, 6)]
+    found = [sum(file in there for file in files) for files in ways]
+    if any(found):  # the way of most of them: one that is missing is told later, by its name
+        return [f"{name}/{file}" for file in ways[int(found[1] > found[0])]]
     raise UserError(
-        f"{folder / name} holds neither {_with_digits(listed[0], 5)} nor {_with_digits(listed[0], 6)}, "
-        "the two ways in which the first annotated image is named; extract the official images there"
+        f"{folder / name} holds images neither as {_with_digits(listed[0], 5)} nor as "
+        f"{_with_digits(listed[0], 6)}, the two ways in which they are named; extract the official images there"
     )
 
 

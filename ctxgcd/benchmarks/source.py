@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -53,6 +54,10 @@ class Source(ABC):
     def list_files(self, folder: Path) -> list[Path]:
         """Return the official files whose contents say which images there are; none for class folders."""
 
+    def stamped(self, folder: Path) -> list[Path]:
+        """Return files and folders whose sizes and times tell whether the manifest may have changed."""
+        return self.list_files(folder)
+
     def remarks(self, folder: Path, manifest: pd.DataFrame) -> list[str]:
         """Return what a user should know of data that can be used: another naming, files left out."""
         return []
@@ -75,7 +80,7 @@ def open_rgb(path: Path) -> Image.Image:
         with Image.open(path) as image:
             return image.convert("RGB")
     except Exception as error:  # a broken file can make a decoder raise nearly anything
-        raise UserError(f"{path} cannot be decoded as an image ({error}); replace it with the official file") from error
+        raise UserError(f"{path} cannot be decoded as an image ({error}); replace it, or take it out") from error
 
 
 def store_bytes(source: Source, images: int, resize: int) -> float:
@@ -105,14 +110,20 @@ def present(folder: Path, names: Sequence[str]) -> list[Path]:
     return [folder / name for name in names if (folder / name).exists()]
 
 
+def read_lines(path: Path) -> list[str]:
+    """Read the lines of a UTF-8 text file, with or without a byte order mark; raises UserError that names it."""
+    if not path.is_file():
+        raise missing(path)
+    try:
+        return path.read_text(encoding="utf-8-sig").splitlines()
+    except UnicodeDecodeError as error:
+        raise UserError(f"{path} is not UTF-8 text; replace it") from error
+
+
 def read_pairs(path: Path) -> list[tuple[str, str]]:
     """Read lines of `key value...`; raises UserError that names the file and the line."""
     pairs = []
-    try:
-        lines = path.read_text(encoding="utf-8").splitlines()
-    except UnicodeDecodeError as error:
-        raise UserError(f"{path} is not a text file; replace it with the official file") from error
-    for number, line in enumerate(lines, start=1):
+    for number, line in enumerate(read_lines(path), start=1):
         if not line.strip():
             continue
         key, _, value = line.strip().partition(" ")
@@ -128,10 +139,36 @@ def read_manifest(path: Path) -> pd.DataFrame:
     return pd.read_csv(path, dtype=types, keep_default_na=False)
 
 
+def first_repeated(names: Sequence[str]) -> str:
+    """Return the first name that occurs more than once."""
+    return next(name for name, count in Counter(names).items() if count > 1)
+
+
+def _refuse_odd(joined: str, names: Iterable[str]) -> None:
+    """Raise UserError for a name with a carriage return or with bytes that are no UTF-8."""
+    try:
+        joined.encode()
+        odd = "\r" in joined
+    except UnicodeEncodeError:
+        odd = True
+    if odd:
+        name = next(name for name in names if "\r" in name or name != name.encode(errors="replace").decode())
+        raise UserError(f"the name {name!r} has a carriage return or is not UTF-8; rename the file or the class")
+
+
 def as_manifest(
     paths: Sequence[str], class_ids: Sequence[int], class_names: Sequence[str], parts: Sequence[str]
 ) -> pd.DataFrame:
-    """Return the manifest of images that are given in canonical order, training part first."""
+    """Return the manifest of images that are given in canonical order, training part first.
+
+    Raises UserError for an image that is listed twice, and for names that a CSV cannot keep.
+    """
+    if len(set(paths)) < len(paths):
+        raise UserError(
+            f"image {first_repeated(paths)} is listed twice; keep one line for it, or restore the official lists"
+        )
+    for texts in (paths, set(class_names)):
+        _refuse_odd("\n".join(texts), texts)
     columns = (range(len(paths)), paths, class_ids, class_names, parts)
     frame = pd.DataFrame(dict(zip(MANIFEST_COLUMNS, columns, strict=True)))
     return frame.astype({"id": "int64", "class_id": "int64"})

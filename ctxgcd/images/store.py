@@ -27,6 +27,7 @@ from ctxgcd.errors import UserError
 from ctxgcd.files import on_disk, replacing, write_text
 from ctxgcd.progress import Progress
 
+LARGEST = 2**28  # pixels of a resized image: a line of 1 x 60,000 would become far more
 CHUNK = 256  # images a job of the packing pool; resuming starts at a whole chunk
 
 
@@ -319,6 +320,9 @@ def _pack_chunk(job: _Job) -> _Chunk:
             for image in source.images(job.folder, paths):
                 if job.side and image.size != (job.side, job.side):
                     return _Chunk(other_size=True)
+                if job.size**2 * max(image.size) > LARGEST * min(image.size):
+                    width, height = image.size
+                    raise UserError(f"{paths[0]} has {width} x {height} pixels, too thin to be resized; take it out")
                 array = np.asarray(image if job.side else resize_shorter(image, job.size))
                 chunk.shapes.append((array.shape[0], array.shape[1]))
                 pieces.append(array.tobytes())

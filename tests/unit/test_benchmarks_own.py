@@ -39,7 +39,7 @@ def folder(tmp_path: Path) -> Path:
 def section(folder: Path, **changes: Any) -> dict[str, Any]:
     return {
         **{"benchmark": "mine", "reader": "folder", "path": str(folder), "listing": "", "labelled": "labelled.txt"},
-        **{"classes": 4, "images": "any"},
+        **{"classes": 4, "images": "any", "seed": 0, "labelled_share": 0.5},
         **changes,
     }
 
@@ -166,7 +166,7 @@ def listing(text: str) -> Callable[[Path], dict[str, Any]]:
         (listing("path,class\nant/0.png,\n"), ["line 2", "has no class"]),
         (listing("path,class\nant/0.png,a,b\n"), ["line 2 has 3 columns, the first line 2"]),
         (listing("path,class,part\nant/0.png,a,val\n"), ["the part is 'val', expected train or test"]),
-        (listing("path,class\nant/0.png,ant\nant/0.png,bee\n"), ["lists ant/0.png twice"]),
+        (listing("path,class\nant/0.png,ant\nant/0.png,bee\n"), ["image ant/0.png is listed twice"]),
         (listing("path,class\n" + "".join(f"{n}/9.png,{n}\n" for n in CLASSES)), ["4 listed images are not there"]),
     ],
 )
@@ -213,7 +213,7 @@ def test_a_fingerprint_is_computed_once(folder: Path, tmp_path: Path, monkeypatc
 
 def test_own_images_in_params(committed: dict[str, Any], folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(folder.parent)
-    entry = {key: value for key, value in section(folder).items() if key != "benchmark"}
+    entry = {k: v for k, v in section(folder).items() if k not in {"benchmark", "seed", "labelled_share"}}
     entry |= {"protocol": "fashion", "entropy_weight": 1.0, "overrides": {}, "settings": {}}
     committed["benchmarks"]["mine"] = entry
     params = parse(committed)

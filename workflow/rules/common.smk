@@ -6,10 +6,11 @@ import shlex
 import sys
 
 from ctxgcd import runs
-from ctxgcd.benchmarks import variable_of
+from ctxgcd.benchmarks import use_places
 from ctxgcd.benchmarks.fetch import ARCHIVES
 from ctxgcd.benchmarks.fingerprint import data_fingerprint
 from ctxgcd.benchmarks.weights import is_address
+from ctxgcd.config import Official
 from ctxgcd.config import parse as parse_params
 from ctxgcd.errors import UserError
 from ctxgcd.runs import FORMATS, table_files
@@ -17,13 +18,13 @@ from ctxgcd.runs import FORMATS, table_files
 # The folders of the official benchmarks may also stand in a Snakemake profile or after --config, as data=ROOT or
 # data="{root: ROOT, cub: FOLDER}"; the environment wins. Taken out: a place is no part of what a run is.
 places = config.pop("data", {})
-for name, path in (places if isinstance(places, dict) else {"root": places}).items():
-    os.environ.setdefault(
-        "CTXGCD_DATA" if name == "root" else variable_of(name), str(path)
-    )
 
 try:
     PARAMS = parse_params(config)
+    use_places(
+        places,
+        {b.folder for b in PARAMS.benchmarks.values() if isinstance(b, Official)},
+    )
     for warning in runs.check_all(PARAMS):
         print(f"warning: {warning}", file=sys.stderr)
     REQUESTED = runs.requested_benchmarks(PARAMS, sys.argv[1:])
