@@ -13,6 +13,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
+import pandas as pd
+
 from ctxgcd.benchmarks import place_of
 from ctxgcd.benchmarks.class_lists import ClassList, load
 from ctxgcd.benchmarks.own import OwnImages
@@ -102,13 +104,17 @@ def check(
         return result("wrong", f"{'; '.join(differ)}; {right}")
     if draw:
         try:
-            make_split(manifest, class_list, **draw, drawn_order=source.drawn_order, labelled_paths=labelled)
+            order = source.drawn_order
+            split = make_split(manifest, class_list, **draw, drawn_order=order, labelled_paths=labelled)
+            unseen = sorted(set(split.loc[split["old"] == 1, "class_name"]) - _labelled_classes(split))
         except UserError as error:
             return result("wrong", str(error))
     # Class folders are the disk itself, and of packed files each row was read; other lists may name absent images.
     if source.list_files(folder) and not source.packed and (absent := _absent(folder, listed["path"])):
         return result("missing", f"{len(absent):,} listed images are not there, first {folder / absent[0]}")
-    remarks = source.remarks(folder, manifest)
+    remarks = list(source.remarks(folder, manifest))
+    if draw and unseen:
+        remarks.append(f"{len(unseen)} labelled classes have no image in D^l, first {unseen[0]!r}: too few images")
     if no_test:
         remarks.append(f"no official test part (optional), so inductive columns stay empty: no {source.test_files[0]}")
     return result("found", remarks=remarks)
@@ -193,6 +199,10 @@ def table(results: Sequence[CheckResult], gigabytes: Sequence[tuple[float, float
             lines += ["", *(_wrapped(note, "    " if place else "") for place, note in enumerate(notes))]
         lines += [_wrapped(f"{item.benchmark}: {remark}", "") for remark in item.remarks]
     return "\n".join(line.rstrip() for line in lines)
+
+
+def _labelled_classes(split: pd.DataFrame) -> set[str]:
+    return set(split.loc[split["role"] == "labelled", "class_name"])
 
 
 def _gigabytes(section: Mapping[str, Any]) -> tuple[float, float]:

@@ -95,7 +95,7 @@ def missing(path: Path) -> MissingData:
         return MissingData(
             f"{path} contains {variable[0]}, a variable that is not set; set it or write the real folder in CTXGCD_DATA"
         )
-    return MissingData(f"{path} is missing; `snakemake check_data` says how to get it")
+    return MissingData(f"{path} is missing; put it there, or name the place where it lies")
 
 
 def require(folder: Path, names: Sequence[str]) -> None:

@@ -252,6 +252,15 @@ def test_what_the_split_would_refuse_is_told_by_the_check(own: dict[str, Any]) -
     assert "leave no labelled image" in check_section(own | {"labelled_share": 0.1}).problem
 
 
+def test_a_labelled_class_without_a_labelled_image_is_said(own: dict[str, Any], tmp_path: Path) -> None:
+    (tmp_path / "own" / "labelled.txt").write_text("cat\nbee\n", encoding="utf-8")
+    for number in (1, 2, 3):
+        (tmp_path / "own" / "bee" / f"{number}.png").unlink()
+    split_off = [check_section(own | {"seed": seed}).remarks for seed in range(6)]
+    assert ["1 labelled classes have no image in D^l, first 'bee': too few images"] in split_off
+    assert [] in split_off
+
+
 def test_images_among_results_are_refused(own: dict[str, Any], tmp_path: Path) -> None:
     for path in (tmp_path / "here", tmp_path, tmp_path / "here" / "results" / "x"):
         path.mkdir(parents=True, exist_ok=True)

@@ -17,7 +17,7 @@ def main() -> None:
     if message := check_requested():
         arguments.done.unlink(missing_ok=True)
         raise UserError(message)
-    write_text(arguments.done, "all data that the configured tables need was found\n")
+    write_text(arguments.done, "the data of all requested benchmarks was found\n")
 
 
 if __name__ == "__main__":
