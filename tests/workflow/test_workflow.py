@@ -190,7 +190,8 @@ def finished(tmp_path_factory: pytest.TempPathFactory, tiny: Project) -> tuple[P
     """The project after one call that made the main tables of all eight benchmarks and the ablation of CUB."""
     project = tiny.copy(tmp_path_factory.mktemp("finished") / "project")
     project.change(cut_to_real)
-    targets = [*(f"results/{table}.{suffix}" for table in (*REAL, "ablation_cub") for suffix in ("csv", "md"))]
+    tables = (*REAL, "ablation_cub", "statistics_cub", "audit_published")
+    targets = [f"results/{table}.{suffix}" for table in tables for suffix in ("csv", "md")]
     result = project.call("--cores", "2", *targets, folder_of(KMEANS) + "/metrics.json")
     assert result.code == 0, result.output[-6000:]
     return project, result
