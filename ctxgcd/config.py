@@ -44,6 +44,14 @@ class Backbone(Closed):
         return self
 
 
+class Estimate(Closed):
+    """How K is estimated where a run asks for it."""
+
+    seed: int = Field(ge=0, lt=2**32)
+    restarts: int = Field(ge=1)
+    most: int = Field(ge=2)  # the largest K that is tried
+
+
 class Settings(Closed):
     """A named set of loss values. Those that the paper does not give are marked in params.yaml."""
 
@@ -85,18 +93,20 @@ class Protocol(Closed):
     teacher_temperature_end: float = Field(gt=0)
     teacher_warmup_epochs: int = Field(ge=1)
     kmeans_restarts: int = Field(ge=1)
+    gcd_head_dim: int = Field(ge=1)
+    semi_kmeans_restarts: int = Field(ge=1)
+    semi_kmeans_iterations: int = Field(ge=1)
     threads: int = Field(ge=1)
 
     @model_validator(mode="after")
     def _possible(self) -> Protocol:
         if self.crop > self.resize:
             raise ValueError(f"crop {self.crop} is larger than resize {self.resize}; give a crop of at most resize")
-        if self.teacher_warmup_epochs > self.epochs:
-            raise ValueError(
-                f"teacher_warmup_epochs {self.teacher_warmup_epochs} exceeds epochs {self.epochs}; "
-                "give a warm-up that ends within the training"
-            )
         return self
+
+
+# The number of classes that runs assume: the true one, the one that estimate_k finds, or a number.
+AssumedK = Literal[True, "estimated"] | Annotated[int, Field(ge=2)]
 
 
 class Images(Closed):
@@ -115,6 +125,7 @@ class Official(Closed):
     classes: Literal["all"] | int | list[int]  # all of the list, its first n raw classes, or these raw classes
     trial: bool
     images: Images
+    K: AssumedK
     protocol: str
     entropy_weight: float = Field(ge=0)
     overrides: dict[str, Any]
@@ -130,6 +141,7 @@ class Own(Closed):
     labelled: str = Field(min_length=1)  # a text file of one class or one image a line
     classes: int = Field(ge=2)  # old and new ones together
     images: Images | Literal["any"]
+    K: AssumedK
     protocol: str
     entropy_weight: float = Field(ge=0)
     overrides: dict[str, Any]
@@ -149,6 +161,16 @@ OneBenchmark = Annotated[Annotated[Official, Tag("official")] | Annotated[Own, T
 class Rows(Closed):
     main: list[str] = Field(min_length=1)
     ablation: list[str] = Field(min_length=1)
+    unknowns: list[str] = Field(min_length=1)
+
+
+class Seeds(Closed):
+    """The training seeds of one benchmark's tables, by kind; statistics go with the ablation."""
+
+    main: list[int] = Field(min_length=1)
+    ablation: list[int] = Field(min_length=1)
+    sensitivity: list[int] = Field(min_length=1)
+    unknowns: list[int] = Field(min_length=1)
 
 
 class Sensitivity(Closed):
@@ -169,6 +191,8 @@ class Params(Closed):
     schema_: int = Field(alias="schema")
     split: Split
     seeds: list[int] = Field(min_length=1)
+    seeds_of: dict[str, Seeds]
+    estimate: Estimate
     rows: Rows
     sensitivity: Sensitivity
     tables: dict[str, list[str]]
@@ -182,8 +206,14 @@ class Params(Closed):
     def _refers_to_what_exists(self) -> Params:
         if self.schema_ != SCHEMA:
             raise ValueError(f"schema is {self.schema_}, but this version reads schema {SCHEMA}; see CHANGELOG.md")
-        if len(set(self.seeds)) != len(self.seeds) or not all(0 <= seed < 2**32 for seed in self.seeds):
-            raise ValueError(f"seeds are {self.seeds}; give different integers from 0 to {2**32 - 1}")
+        own = {
+            f"seeds_of.{name}.{kind}": v for name, of in self.seeds_of.items() for kind, v in of.model_dump().items()
+        }
+        for where, seeds in {"seeds": self.seeds, **own}.items():
+            if len(set(seeds)) != len(seeds) or not all(0 <= seed < 2**32 for seed in seeds):
+                raise ValueError(f"{where} are {seeds}; give different integers from 0 to {2**32 - 1}")
+        for name in self.seeds_of:
+            require(name, self.benchmarks, "seeds_of", "benchmark")
         for name, entry in self.benchmarks.items():
             where = f"benchmarks.{name}"
             if not re.fullmatch(r"[A-Za-z0-9_]+", name):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-METHODS = ("kmeans", "simgcd", "full")
+METHODS = ("kmeans", "gcd", "simgcd", "full")
 VARIANTS = ("paper", "released", "mended")
 
 # Columns of history.csv; the last two are the paper's context losses.
@@ -10,9 +10,12 @@ BASELINE_TERMS = ("info_nce", "sup_con", "distill", "entropy", "cls")
 CONTEXT_TERMS = ("L_n", "L_c")
 LOSS_TERMS = BASELINE_TERMS + CONTEXT_TERMS
 
+TERM_SIZES = ("loss", "gradient", "tail_gradient")  # by which a run compares its terms
+
 PARTS = ("train", "test")
 ROLES = ("labelled", "unlabelled", "test")
 
 # Sets that a score is measured on: D^u (transductive) and the official test part (inductive).
 SETS = ("unlabelled", "test")
+K_SOURCES = ("true", "given", "estimated")  # where K, the number of classes that a run assumes, came from
 METRICS = ("v2", "v2b", "v1", "nmi", "ari", "purity")

@@ -17,12 +17,14 @@ from ctxgcd.benchmarks.class_lists import load as load_class_list
 from ctxgcd.benchmarks.fingerprint import data_fingerprint
 from ctxgcd.benchmarks.registry import SOURCES
 from ctxgcd.benchmarks.weights import weights_fingerprint
-from ctxgcd.config import Backbone, Benchmark, Own, Params, Protocol, Settings, require, validated
+from ctxgcd.config import Backbone, Benchmark, Official, Own, Params, Protocol, Settings, require, validated
 from ctxgcd.errors import UserError
 from ctxgcd.names import CONTEXT_TERMS, METHODS, VARIANTS
 
 DEMO = "fashion"  # the benchmark that travels with the package
 FORMATS = ("csv", "md", "tex", "html")  # of every table
+KINDS = ("main", "ablation", "sensitivity", "statistics", "terms", "unknowns")  # of tables made from runs
+ESTIMATED = "estimated"  # stands for K in the parameters of a run that reads it from a file
 
 ROW = re.compile(
     r"(?P<method>[a-z]+)(?:-(?P<variant>[a-z]+?))??(?P<overrides>(?:\+\w+=[\w.-]+?)*)(?P<ablated>-without-n|-without-c|-zero)?"
@@ -47,18 +49,23 @@ CONTEXT_FIELDS = (
     "delta",
     "tau",
 )
+GCD_ONLY = ("gcd_head_dim", "semi_kmeans_restarts", "semi_kmeans_iterations")
 SIMGCD_FIELDS = (
     *BANK_FIELDS,
     *(
         f
         for f in Protocol.model_fields
-        if f not in {"backbone", "T_warm", "kmeans_restarts", *FEATURE_FIELDS, *BANK_FIELDS}
+        if f not in {"backbone", "T_warm", "kmeans_restarts", *FEATURE_FIELDS, *BANK_FIELDS, *GCD_ONLY}
     ),
     *(f for f in Settings.model_fields if f not in CONTEXT_FIELDS),
     "entropy_weight",
 )
 METHOD_FIELDS = {
     "kmeans": KMEANS_FIELDS,
+    "gcd": (
+        *(f for f in SIMGCD_FIELDS if f not in {"student_temperature", "entropy_weight"} and "teacher" not in f),
+        *GCD_ONLY,
+    ),
     "simgcd": SIMGCD_FIELDS,
     "full": (*SIMGCD_FIELDS, "variant", "settings", "context_terms", *CONTEXT_FIELDS),
 }
@@ -93,6 +100,7 @@ def resolve(params: Params, benchmark: str, row: str, seed: int) -> dict[str, An
         _refuse(benchmark, params.benchmarks, "params.yaml", "benchmark")
     entry = params.benchmarks[benchmark]
     method, variant, overrides, terms, zeroed = parse_row(row)
+    k, k_source = assumed_k(entry, overrides.pop("K", entry.K), f"row '{row}'")
     settings_name = overrides.pop("settings", SETTINGS_OF_VARIANT[variant or "paper"])
     if settings_name not in params.settings:
         _refuse(settings_name, params.settings, f"row '{row}'", "settings")
@@ -106,7 +114,7 @@ def resolve(params: Params, benchmark: str, row: str, seed: int) -> dict[str, An
     allowed = [field for field in METHOD_FIELDS[method] if field in values]
     for key in overrides:
         if key not in allowed:
-            _refuse(key, [*allowed, "settings"], f"row '{row}'", "parameter")
+            _refuse(key, [*allowed, "K", "settings"], f"row '{row}'", "parameter")
     values |= overrides
     values |= {f"lambda_{term[-1]}": 0.0 for term in zeroed}
     where = f"benchmark {benchmark}, row {row}"
@@ -122,8 +130,8 @@ def resolve(params: Params, benchmark: str, row: str, seed: int) -> dict[str, An
         **images_of(benchmark, entry),
         "split_seed": params.split.seed,
         "labelled_share": params.split.labelled_share,
-        "K": k_of(entry),
-        "K_source": "true",
+        "K": k,
+        "K_source": k_source,
         "entropy_weight": entry.entropy_weight,
         "variant": variant,
         "settings": settings_name,
@@ -135,6 +143,11 @@ def resolve(params: Params, benchmark: str, row: str, seed: int) -> dict[str, An
     unread |= set(SPLIT_FIELDS) - values.keys()  # own images have contents, official ones a versioned list
     fields = [f for f in (*SPLIT_FIELDS, *FEATURE_FIELDS, *METHOD_FIELDS[method]) if f not in unread]
     resolved = {"row": row, "method": method, "seed": seed} | {f: values[f] for f in fields}
+    if "teacher_schedule" in resolved and resolved["teacher_warmup_epochs"] > resolved["epochs"]:
+        raise UserError(
+            f"{where}: teacher_warmup_epochs {resolved['teacher_warmup_epochs']} exceeds epochs {resolved['epochs']}; "
+            "give a warm-up that ends within the training"
+        )
     if entry.images != "any":
         check_possible(resolved, entry.images.train)
     return resolved
@@ -219,6 +232,31 @@ def _own_data(benchmark: str, section: str) -> str:
     return data_fingerprint(benchmark, json.loads(section))
 
 
+def assumed_k(entry: Benchmark, asked: Any, where: str) -> tuple[int | str, str]:
+    """The K that a run assumes and its source, of names.K_SOURCES; an estimated K is a file's, not known here."""
+    if asked is True:
+        return k_of(entry), "true"
+    if asked == "estimated":
+        return ESTIMATED, "estimated"
+    old = 1 if isinstance(entry, Own) else len(_old_classes(entry))
+    if not isinstance(asked, int) or asked < max(2, old):
+        raise UserError(f"{where}: K is {asked}; give true, estimated or a number of at least {max(2, old)} classes")
+    return asked, "given"
+
+
+def read_estimate(path: Path) -> int:
+    """The K that estimate_k wrote. Raises UserError for a file that holds none."""
+    try:
+        return int(json.loads(path.read_text(encoding="utf-8"))["K"])
+    except (OSError, ValueError, KeyError, TypeError):
+        raise UserError(f"{path} holds no estimate of K; delete it and run again") from None
+
+
+def _old_classes(entry: Official) -> tuple[int, ...]:
+    old = load_class_list(entry.class_list, entry.classes).old
+    return old[: (len(old) + 1) // 2] if entry.trial else old
+
+
 def k_of(entry: Benchmark) -> int:
     """Number of classes, old and new together, known without any data."""
     if isinstance(entry, Own):
@@ -231,14 +269,15 @@ def k_of(entry: Benchmark) -> int:
 
 
 def table_rows(params: Params, kind: str, benchmark: str) -> list[str]:
-    """Rows of a benchmark in a main, ablation or sensitivity table, in order, each once."""
+    """Rows of a benchmark in a table of a kind, in order, each once."""
     if kind == "main":
         return params.rows.main
     if kind == "ablation":
         return params.rows.ablation
-    if kind == "statistics":  # what is compared with simgcd seed by seed, of the other tables' runs
-        trained = dict.fromkeys(row for row in params.rows.main + params.rows.ablation if parse_row(row)[0] != "kmeans")
-        return [row for row in trained if row != "simgcd"]
+    if kind in ("statistics", "terms"):  # what is compared seed by seed, and whose terms are: the other tables' runs
+        return [row for row in dict.fromkeys(params.rows.main + params.rows.ablation) if parse_row(row)[0] != "kmeans"]
+    if kind == "unknowns":
+        return params.rows.unknowns
     return list(dict.fromkeys(row for _, _, row in sensitivity_points(params, benchmark)))
 
 
@@ -271,15 +310,27 @@ def table_runs(params: Params, table: str) -> list[Run]:
 
 
 def runs_of(params: Params, kind: str, benchmark: str) -> list[Run]:
-    """The runs of one benchmark in a main, ablation, sensitivity or statistics table."""
-    rows = ["simgcd"] * (kind == "statistics") + table_rows(params, kind, benchmark)
-    return [Run(benchmark, row, seed) for row in rows for seed in params.seeds]
+    """The runs of one benchmark in a table of a kind."""
+    rows = table_rows(params, kind, benchmark)
+    if kind == "unknowns":  # each beside the row without its changes
+        rows = list(dict.fromkeys(name for row in rows for name in (row.partition("+")[0], row)))
+    return [Run(benchmark, row, seed) for row in rows for seed in seeds_of(params, kind, benchmark)]
+
+
+def seeds_of(params: Params, kind: str, benchmark: str) -> list[int]:
+    """The training seeds of a benchmark's runs in a table of a kind."""
+    if benchmark not in params.seeds_of:
+        return params.seeds
+    seeds: list[int] = getattr(
+        params.seeds_of[benchmark], {"statistics": "ablation", "terms": "ablation"}.get(kind, kind)
+    )
+    return seeds
 
 
 def all_tables(params: Params) -> list[str]:
     """File stems of the tables that `all_tables` makes."""
     asked = params.all_tables
-    of_one = [f"{kind}_{b}" for kind in ("ablation", "statistics") for b in asked.ablation]
+    of_one = [f"{kind}_{b}" for kind in ("ablation", "statistics", "terms") for b in asked.ablation]
     return [*asked.main, *of_one, *(f"sensitivity_{b}" for b in asked.sensitivity)]
 
 
@@ -292,7 +343,7 @@ def benchmark_files(params: Params, benchmark: str) -> list[str]:
     """Everything that one benchmark ends in: its runs' scores, its own tables, its figures."""
     single = [table for table, of in params.tables.items() if of == [benchmark]]
     kinds = [k for k in ("ablation", "sensitivity") if single or benchmark in getattr(params.all_tables, k)]
-    kinds += ["statistics"] * ("ablation" in kinds)
+    kinds += ["statistics", "terms"] * ("ablation" in kinds)
     tables = single + [f"{kind}_{benchmark}" for kind in kinds]
     trained = any(parse_row(row)[0] != "kmeans" for row in params.rows.main)
     figures = ["curves"] * trained + ["embedding"] + ["sensitivity"] * ("sensitivity" in kinds)
@@ -319,14 +370,13 @@ def requested_benchmarks(params: Params, words: Iterable[str]) -> list[str]:
             requested.append(DEMO)
         elif match := re.fullmatch(r"benchmark_(\w+)", word):
             requested += table_benchmarks(params, f"ablation_{match[1]}")
-        elif match := re.fullmatch(
-            r"(?:.*/)?results/((?:main|ablation|sensitivity|statistics)_\w+)\.(csv|md|tex|html)", word
-        ):
+        elif match := re.fullmatch(rf"(?:.*/)?results/((?:{'|'.join(KINDS)})_\w+)\.({'|'.join(FORMATS)})", word):
             requested += table_benchmarks(params, match[1])
         elif match := re.fullmatch(r"(?:.*/)?results/runs/([^/]+)/([^/]+)/seed(\d+)/[^/]+", word):
             requested.append(resolve(params, match[1], match[2], int(match[3]))["benchmark"])
         elif match := re.fullmatch(
-            r"(?:.*/)?results/(?:splits/|figures/[a-z]+_|duplicates_)(\w+)\.(csv|sha256|source\.json|png)", word
+            r"(?:.*/)?results/(?:splits/|figures/[a-z]+_|duplicates_|estimates/)(\w+)\.(csv|json|sha256|source\.json|png)",
+            word,
         ):
             requested += table_benchmarks(params, f"ablation_{match[1]}")
     return list(dict.fromkeys(requested or of_all))
@@ -338,7 +388,7 @@ def check_all(params: Params) -> list[str]:
     for benchmark, entry in params.benchmarks.items():
         if entry.reader not in SOURCES:
             _refuse(entry.reader, SOURCES, f"benchmarks.{benchmark}.reader", "reader")
-        for kind in ("main", "ablation", "sensitivity"):
+        for kind in ("main", "ablation", "sensitivity", "unknowns"):
             for row in table_rows(params, kind, benchmark):
                 resolved = resolve(params, benchmark, row, params.seeds[0])
                 if resolved["method"] == "full" and (active := active_epochs(resolved)) < 5:
@@ -363,7 +413,7 @@ def check_possible(resolved: dict[str, Any], images: int) -> None:
     images: number of training images, D^l and D^u together.
     """
     where = f"benchmark {resolved['benchmark']}, row {resolved['row']}"
-    if resolved["K"] > images:
+    if resolved["K"] != ESTIMATED and resolved["K"] > images:
         raise UserError(
             f"{where}: K is {resolved['K']} but there are only {images} training images; give fewer classes"
         )

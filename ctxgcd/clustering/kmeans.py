@@ -5,14 +5,17 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.cluster import KMeans
+from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
 from ctxgcd.errors import UserError
 
 
 def kmeans(
-    features: NDArray[np.floating], clusters: int, *, restarts: int, seed: int
+    features: NDArray[np.floating], clusters: int, *, restarts: int, seed: int, threads: int
 ) -> tuple[NDArray[np.int64], NDArray[np.floating]]:
     """Return each row's cluster and the centres: scikit-learn's k-means, best of `restarts` starts.
+
+    threads: more than one are faster and add the rows of a cluster in no fixed order, so results may round apart.
 
     features: float [N, d]. Returns int64 [N] in 0..clusters-1 and float [clusters, d]. Raises UserError when
     clusters is not in 1..N.
@@ -23,5 +26,6 @@ def kmeans(
             "change the number of clusters"
         )
     model = KMeans(n_clusters=clusters, n_init=restarts, random_state=seed)
-    labels: NDArray[np.int64] = model.fit_predict(features).astype(np.int64)
+    with threadpool_limits(threads):
+        labels: NDArray[np.int64] = model.fit_predict(features).astype(np.int64)
     return labels, model.cluster_centers_

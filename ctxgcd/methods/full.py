@@ -10,7 +10,8 @@ from torch.nn.functional import normalize
 
 from ctxgcd.context import pairs
 from ctxgcd.losses import cluster, neighbourhood
-from ctxgcd.methods.simgcd import Batch, SimGCD, joined
+from ctxgcd.methods.method import Batch
+from ctxgcd.methods.simgcd import SimGCD, joined
 from ctxgcd.models.network import Network, Outputs
 
 
@@ -27,20 +28,20 @@ class Full(SimGCD):
         self.start = parameters["T_warm"] + parameters["context_delay"]
         self.variant = {"paper": self.paper, "released": self.released, "mended": self.mended}[parameters["variant"]]
 
+    def weights(self) -> dict[str, float]:
+        return super().weights() | {term: self.p[f"lambda_{term[-1]}"] for term in self.p["context_terms"]}
+
     def active_from(self) -> dict[str, int]:
         return super().active_from() | dict.fromkeys(self.p["context_terms"], self.start)
 
     def needs_neighbours(self, epoch: int) -> bool:
         return epoch >= self.start
 
-    def losses(self, network: Network, batch: Batch, teacher: float) -> dict[str, Tensor]:
+    def losses(self, network: Network, batch: Batch, teacher: float | None) -> dict[str, Tensor]:
         if batch.neighbours is None:
             return super().losses(network, batch, teacher)
         sampled, context = self.variant(network, batch)
-        terms = self.baseline(sampled, batch.labels, teacher)
-        for term, value in context.items():
-            terms["loss"] = terms["loss"] + self.p[f"lambda_{term[-1]}"] * value
-        return terms | context
+        return self.weighted(self.baseline(sampled, batch.labels, teacher) | context)
 
     def paper(self, network: Network, batch: Batch) -> tuple[Outputs, dict[str, Tensor]]:
         """Both terms on both views of all q * k + M images, on L2-normalised projections."""

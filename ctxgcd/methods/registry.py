@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from ctxgcd.methods.full import Full
+from ctxgcd.methods.gcd import GCD
+from ctxgcd.methods.method import Method
 from ctxgcd.methods.simgcd import SimGCD
 
-TRAINED: dict[str, type[SimGCD]] = {"simgcd": SimGCD, "full": Full}
+TRAINED: dict[str, type[Method]] = {"gcd": GCD, "simgcd": SimGCD, "full": Full}

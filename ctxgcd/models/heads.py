@@ -1,6 +1,6 @@
-"""The two heads on the backbone feature: projector and cosine classifier.
+"""The heads on the backbone feature: projector, cosine classifier, and the last layer of a DINO head.
 
-Source: SimGCD (ICCV 2023) and its released code. Both draw their start from the generator they are given and
+Source: SimGCD (ICCV 2023) and its released code. All draw their start from the generator they are given and
 leave torch's global random stream alone, so that runs of one seed can share a start.
 """
 
@@ -35,6 +35,22 @@ class Projector(nn.Sequential):
             nn.GELU(),
             _linear(hidden, d_out, generator),
         )
+
+
+class DinoHead(nn.Module):
+    """A projector whose L2-normalised output [n, bottleneck] meets a weight-normalised linear layer: [n, d_out].
+
+    The last layer has gain 1 and no bias, as GCD (CVPR 2022) and DINO use it, and starts normal with std 0.02.
+    """
+
+    def __init__(self, d_in: int, hidden: int, bottleneck: int, d_out: int, *, generator: torch.Generator) -> None:
+        super().__init__()
+        self.projector = Projector(d_in, hidden, bottleneck, generator=generator)
+        self.direction = nn.Parameter(torch.empty(d_out, bottleneck).normal_(std=WEIGHT_STD, generator=generator))
+
+    def forward(self, features: Tensor) -> Tensor:
+        """Return cosines between the bottleneck's rows and the directions, float [n, d_out]."""
+        return F.linear(F.normalize(self.projector(features), dim=1), F.normalize(self.direction, dim=1))
 
 
 class CosineClassifier(nn.Module):

@@ -1,15 +1,14 @@
-"""What a run trains: the backbone's tail, the projector and the classifier, as one module."""
+"""What a run trains: the backbone's tail and its heads, as one module."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Any
 
-import torch
 from torch import Tensor, nn
 
 from ctxgcd.images.streams import generator
-from ctxgcd.models.heads import CosineClassifier, Projector
+from ctxgcd.models.heads import CosineClassifier, DinoHead, Projector
 
 
 @dataclass(frozen=True)
@@ -24,21 +23,36 @@ class Outputs:
         return Outputs(self.features[rows], self.projections[rows], self.logits[rows])
 
 
-class Network(nn.Module):
-    """Tail and heads on the trunk's kept output. The heads start from the seed's own stream `heads`."""
+class TailNetwork(nn.Module):
+    """The backbone's tail; a method adds its heads."""
+
+    def __init__(self, tail: nn.Module) -> None:
+        super().__init__()
+        self.tail = tail
+
+
+class Network(TailNetwork):
+    """Tail, projector and classifier. The heads start from the seed's own stream `heads`."""
 
     def __init__(self, tail: nn.Module, dim: int, classes: int, width: int, projection_dim: int, seed: int) -> None:
-        super().__init__()
+        super().__init__(tail)
         stream = generator(seed, "heads")
-        self.tail = tail
         self.projector = Projector(dim, width, projection_dim, generator=stream)
         self.classifier = CosineClassifier(dim, classes, generator=stream)
 
     def forward(self, kept: Tensor) -> Outputs:
+        """The outputs for the trunk's kept output [n, ...]."""
         features = self.tail(kept)
         return Outputs(features, self.projector(features), self.classifier(features))
 
-    @torch.no_grad()
-    def classify(self, kept: Tensor) -> Tensor:
-        """Class ids int64 [n]; the projector is not needed."""
-        return self.classifier(self.tail(kept)).argmax(dim=1)
+
+class ContrastiveNetwork(TailNetwork):
+    """Tail and a DINO head of `output` outputs, without a classifier; the head starts as Network's heads do."""
+
+    def __init__(self, tail: nn.Module, dim: int, width: int, bottleneck: int, output: int, seed: int) -> None:
+        super().__init__(tail)
+        self.projector = DinoHead(dim, width, bottleneck, output, generator=generator(seed, "heads"))
+
+    def forward(self, kept: Tensor) -> Tensor:
+        """Raw projections [n, output] for the trunk's kept output [n, ...]."""
+        return self.projector(self.tail(kept))

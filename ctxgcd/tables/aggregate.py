@@ -164,7 +164,7 @@ def sensitivity_table(metrics: list[dict[str, Any]], *, rows: list[str], benchma
     Rows are a base (`full-paper`) and its runs with one override; the base is repeated under each parameter,
     with the value that its own run resolved (the paper's where there is none). UserError at two overrides."""
     long = long_table(metrics, table="sensitivity", rows=rows, benchmarks=benchmarks)
-    overrides = {row: split_row(row)[1] for row in rows}
+    overrides = {row: {key: float(value) for key, value in split_row(row)[1].items()} for row in rows}
     if crowded := [row for row, pairs in overrides.items() if len(pairs) > 1]:
         raise UserError(f"a sensitivity table varies one parameter a row, but '{crowded[0]}' changes several")
     found = {key for pairs in overrides.values() for key in pairs}

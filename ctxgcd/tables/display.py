@@ -21,20 +21,20 @@ BENCHMARKS = {
     "cifar10_12k": "CIFAR-10, 12,000 images",
     "cub50_trial": "CUB, first 50 classes, labelled part",
 }
-METHODS = {"kmeans": "k-means", "simgcd": "SimGCD"}
+METHODS = {"kmeans": "k-means", "gcd": "GCD", "simgcd": "SimGCD"}
 ABLATIONS = {"-without-n": "without L_n", "-without-c": "without L_c", "-zero": "both weights 0"}
 
 # Written L_n in plain text; each output format turns these into its own subscript.
 SYMBOL = re.compile(r"\b(L|lambda)_([nc])\b")
 
 
-def split_row(row: str) -> tuple[str, dict[str, float]]:
-    """Split `full-paper+lambda_n=0.3` into its base row and its overrides; UserError when not key=number."""
+def split_row(row: str) -> tuple[str, dict[str, str]]:
+    """Split `full-paper+lambda_n=0.3` into its base row and its overrides; UserError when not key=value."""
     base, *pairs = row.split("+")
     try:
-        return base, {key: float(value) for key, value in (pair.split("=") for pair in pairs)}
+        return base, dict(pair.split("=") for pair in pairs)
     except ValueError:
-        raise UserError(f"row '{row}' has an override that is not key=number, such as '+lambda_n=0.3'") from None
+        raise UserError(f"row '{row}' has an override that is not key=value, such as '+lambda_n=0.3'") from None
 
 
 def method_name(row: str) -> str:

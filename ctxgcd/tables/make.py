@@ -9,12 +9,16 @@ from ctxgcd.tables.aggregate import long_table, sensitivity_table
 from ctxgcd.tables.display import benchmark_name
 from ctxgcd.tables.listing import write_listing
 from ctxgcd.tables.render import write_table
-from ctxgcd.tables.statistics import statistics, statistics_listing
+from ctxgcd.tables.statistics import against_baseline, against_unchanged, statistics, statistics_listing
+from ctxgcd.tables.terms import terms_listing, terms_table
 
 TITLES = {
     "main": "Clustering accuracy (v2, percent) on the unlabelled images of {}",
     "ablation": "Ablation of the context losses on {}",
     "sensitivity": "Sensitivity of the full method on {}",
+    "statistics": "Differences from SimGCD on {}, seed by seed",
+    "unknowns": "What the paper leaves open, on {}: differences from the row without the change, seed by seed",
+    "terms": "Size of each loss term on {}",
 }
 
 
@@ -24,14 +28,18 @@ def make_table(metrics: list[dict[str, Any]], request: dict[str, Any], stem: Pat
     request: `table` (file stem), `kind`, `rows` in order, `benchmarks` in order, `note`.
     """
     kind, rows, benchmarks = request["kind"], request["rows"], request["benchmarks"]
-    if kind == "statistics":
-        frame = statistics(metrics, rows=rows, benchmark=benchmarks[0])
-        write_listing(frame, statistics_listing(frame, benchmarks[0]), stem)
+    title = TITLES[kind].format(", ".join(map(benchmark_name, benchmarks)))
+    if kind in ("statistics", "unknowns"):
+        pairs = (against_baseline if kind == "statistics" else against_unchanged)(rows)
+        frame = statistics(metrics, pairs=pairs, benchmark=benchmarks[0])
+        write_listing(frame, statistics_listing(frame, title), stem)
+    elif kind == "terms":
+        frame = terms_table(metrics, rows=rows, benchmark=benchmarks[0])
+        write_listing(frame, terms_listing(frame, title), stem)
     else:
         if kind == "sensitivity":
             long = sensitivity_table(metrics, rows=rows, benchmarks=benchmarks)
         else:
             long = long_table(metrics, table=request["table"], rows=rows, benchmarks=benchmarks)
-        title = TITLES[kind].format(", ".join(map(benchmark_name, benchmarks)))
         write_table(long, stem, title=title, note=request["note"], kind=kind)
     print(f"{stem}: csv, md, tex and html written")

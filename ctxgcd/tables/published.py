@@ -20,12 +20,13 @@ HERE = Path(__file__).parent
 QUANTITIES = ("all", "old", "new")
 
 # Methods of the paper's tables that this project doesn't run.
-COMPARED_ONLY = ("rs_plus", "uno_plus", "orca", "gcd", "xcon", "promptcal", "dccl")
+COMPARED_ONLY = ("rs_plus", "uno_plus", "orca", "xcon", "promptcal", "dccl")
 
 # The values of the paper's main run: one run, printed three times in its sensitivity table.
 PAPER_VALUES = {"lambda_n": 0.1, "lambda_c": 0.3, "k": 10.0}
 KEYS = {
     "kmeans": "kmeans",
+    "gcd": "gcd",
     "simgcd": "simgcd",
     "full-paper": "full",
     "full-paper-without-n": "full_wo_n",
@@ -55,7 +56,7 @@ def paper_keys(table: str, row: str) -> tuple[str, ...]:
     `full-paper` in the sensitivity table."""
     base, overrides = split_row(row)
     if paper_table(table) == "sensitivity" and base == "full-paper":
-        return tuple(f"full[{key}={value:g}]" for key, value in (overrides or PAPER_VALUES).items())
+        return tuple(f"full[{key}={float(value):g}]" for key, value in (overrides or PAPER_VALUES).items())
     return (KEYS[base],) if base in KEYS and not overrides else ()
 
 

@@ -1,4 +1,4 @@
-"""Does a term help? Differences from SimGCD seed by seed, whose streams are common, with intervals."""
+"""Does it help? Differences between two rows seed by seed, whose streams are common, with intervals."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from ctxgcd.tables.aggregate import COMPARED, scores_of
-from ctxgcd.tables.display import benchmark_name, method_name
+from ctxgcd.tables.display import method_name
 from ctxgcd.tables.listing import Listing
 from ctxgcd.tables.published import QUANTITIES
 
-AGAINST = "simgcd"
+BASELINE = "simgcd"
 LEVEL = 0.95
 MEASURES = ("difference", "std", "low", "high", "detectable", "p", "p_holm", "verdict", "per_seed")
 COLUMNS = ["benchmark", "method", "against", "set", "metric", "K", "K_source", "epoch", "n", "seeds"]
@@ -53,22 +53,31 @@ def holm(p: Sequence[float]) -> list[float]:
     return [float(value) for value in adjusted]
 
 
-def statistics(metrics: Sequence[Mapping[str, Any]], *, rows: Sequence[str], benchmark: str) -> pd.DataFrame:
-    """Compare each row with SimGCD over their common seeds, v2 on D^u; one line a row.
+def against_baseline(rows: Sequence[str]) -> dict[str, str]:
+    """Each row but SimGCD, and SimGCD, which it is compared with."""
+    return {row: BASELINE for row in rows if row != BASELINE}
 
-    Raises UserError where the runs' splits, K or epochs differ.
+
+def against_unchanged(rows: Sequence[str]) -> dict[str, str]:
+    """Each row with changed parameters, and the row without these changes."""
+    return {row: row.partition("+")[0] for row in rows if "+" in row}
+
+
+def statistics(metrics: Sequence[Mapping[str, Any]], *, pairs: Mapping[str, str], benchmark: str) -> pd.DataFrame:
+    """Compare each row with another over their common seeds, v2 on D^u; one line a row.
+
+    pairs: row -> the row that it is compared with. Raises UserError where the runs' splits differ.
     """
-    scores = scores_of(metrics, [AGAINST, *rows], [benchmark], agree=("split_sha256", "K", "K_source"))
+    scores = scores_of(metrics, [*pairs, *pairs.values()], [benchmark], agree=("split_sha256",))
     scores = scores[(scores["set"] == COMPARED[0]) & (scores["metric"] == COMPARED[1])]
-    base = scores[scores["row"] == AGAINST].set_index("seed")
     entries = []
-    for row in rows:
-        own = scores[scores["row"] == row].set_index("seed")
+    for row, against in pairs.items():
+        base, own = (scores[scores["row"] == name].set_index("seed") for name in (against, row))
         common = own.index.intersection(base.index).sort_values()
         entry: dict[str, Any] = {
             "benchmark": benchmark,
             "method": row,
-            "against": AGAINST,
+            "against": against,
             "set": COMPARED[0],
             "metric": COMPARED[1],
         }
@@ -86,19 +95,21 @@ def statistics(metrics: Sequence[Mapping[str, Any]], *, rows: Sequence[str], ben
     return frame
 
 
-def statistics_listing(frame: pd.DataFrame, benchmark: str) -> Listing:
+def statistics_listing(frame: pd.DataFrame, title: str) -> Listing:
     """Lay out one line a row and quantity: difference, interval, what could have been shown, verdict."""
     lines = []
+    several = frame["against"].nunique() > 1
     for _, row in frame.iterrows():
+        name = method_name(row["method"]) + (f" against {method_name(row['against'])}" if several else "")
         if not row["n"]:
-            lines.append([method_name(row["method"]), "", "0", *["–"] * 4, "not run"])
+            lines.append([name, "", "0", *["–"] * 4, "not run"])
             continue
         for quantity in QUANTITIES:
             of = {name: row[f"{quantity}_{name}"] for name in MEASURES}
             known = pd.notna(of["low"])
             lines.append(
                 [
-                    *(method_name(row["method"]), quantity.capitalize(), str(row["n"])),
+                    *(name, quantity.capitalize(), str(row["n"])),
                     f"{of['difference']:+.2f}",
                     f"{of['low']:+.2f} to {of['high']:+.2f}" if known else "–",
                     f"{of['detectable']:.2f}" if known else "–",
@@ -107,15 +118,31 @@ def statistics_listing(frame: pd.DataFrame, benchmark: str) -> Listing:
                 ]
             )
     return Listing(
-        title=f"Differences from SimGCD on {benchmark_name(benchmark)}, seed by seed",
+        title=title,
         head=["Row", "Images", "n", "Difference", "95% interval", "Could show", "p (Holm)", "Verdict"],
         lines=lines,
         notes=[
             "Points of clustering accuracy v2 on the unlabelled training images, mean over n seeds of a row's value "
-            "less SimGCD's of the same seed: both saw the same sampled images, views and starting heads.",
+            "less that of the other row at the same seed: both saw the same sampled images, views and starting heads, "
+            "unless the changed parameter is one of these.",
             "Interval: two-sided 95% t interval. Helps or hurts: it excludes 0. Could show: half of it, the smallest "
             "mean difference that so many seeds could have told from none. Holm: p corrected for this table's rows.",
-            "Both weights 0 is the control: it computes everything and must not differ.",
+            *_control_note(frame),
+            *_k_note(frame),
         ],
         numbers_from=2,
     )
+
+
+def _control_note(frame: pd.DataFrame) -> list[str]:
+    control = frame["method"].str.endswith("-zero").any()
+    return ["Both weights 0 is the control: it computes everything and must not differ."] * bool(control)
+
+
+def _k_note(frame: pd.DataFrame) -> list[str]:
+    """Name K and its source, row by row where it differs."""
+    made = frame[frame["n"] > 0]
+    known = made["K"].astype(str) + " (" + made["K_source"] + ")"
+    groups = {k: made.loc[group.index, "method"].map(method_name) for k, group in known.groupby(known, sort=False)}
+    said = [k if len(groups) == 1 else f"{k}: {', '.join(names)}" for k, names in groups.items()]
+    return [f"K = {'; '.join(said)}."] if said else []

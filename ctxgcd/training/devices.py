@@ -23,6 +23,8 @@ def borrowed_device(wait: float = 2.0) -> Iterator[torch.device]:
     if not torch.cuda.is_available():
         yield torch.device("cpu")
         return
+    # Without it products on CUDA may add in another order from run to run; read when the first one is made.
+    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
     names = [name for name in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if name]
     names = names or [str(number) for number in range(torch.cuda.device_count())]
     folder = Path(tempfile.gettempdir()) / "ctxgcd-devices"

@@ -17,12 +17,13 @@ from ctxgcd.context.batches import query_batch
 from ctxgcd.errors import UserError
 from ctxgcd.images.sampler import draw_batches
 from ctxgcd.images.streams import generator
-from ctxgcd.methods.simgcd import Batch, SimGCD
-from ctxgcd.models.network import Network
+from ctxgcd.methods.method import Batch, Method
+from ctxgcd.models.network import TailNetwork
 from ctxgcd.names import LOSS_TERMS
 from ctxgcd.training import checkpoint
 from ctxgcd.training.optimiser import parameter_groups
 from ctxgcd.training.schedules import cosine_lr, teacher_temperature
+from ctxgcd.training.shares import shares
 from ctxgcd.training.views import BATCH, Views
 
 HISTORY = ("epoch", "lr", "teacher_temperature", "loss", *LOSS_TERMS)
@@ -34,18 +35,21 @@ class Trainer:
 
     Attributes:
         labels: int64 [N], the class of each image of D^l, -1 for D^u: no label of D^u ever enters.
+        history: one row of means an epoch, by HISTORY.
+        shares: how large each term is beside the others, in the first batch of a few epochs (training/shares.py).
         state_file: the rolling checkpoint; an epoch that it holds is not trained again.
         title: what progress lines start with.
     """
 
     parameters: dict[str, Any]
-    method: SimGCD
-    network: Network
+    method: Method
+    network: TailNetwork
     views: Views
     labels: Tensor
     state_file: Path
     title: str
-    history: list[dict[str, float]] = field(default_factory=list)
+    history: list[dict[str, Any]] = field(default_factory=list)
+    shares: list[dict[str, Any]] = field(default_factory=list)
     seconds: float = 0.0
 
     def __post_init__(self) -> None:
@@ -56,7 +60,7 @@ class Trainer:
         groups = [
             {**group, "factor": factor}
             for part, factor in ((tail, p["tail_lr_factor"]), (heads, 1.0))
-            for group in parameter_groups(part, p["weight_decay"])
+            for group in parameter_groups(part, p["weight_decay"], self.method.decays_all)
         ]
         self.optimiser = torch.optim.SGD(groups, lr=p["lr"], momentum=p["momentum"])
 
@@ -83,34 +87,34 @@ class Trainer:
                 print(
                     f"{self.title}  epoch {epoch + 1}/{epochs}  loss {row['loss']:.3f}  {_clock(left)} left", flush=True
                 )
+        print(f"{self.title}  {self._summary()}", flush=True)
 
     @torch.no_grad()
     def features(self, ids: Tensor) -> Tensor:
-        """Backbone features of the test view, float [n, dim]."""
+        """Backbone features of the test view, float [n, dim], of at least one image."""
         return torch.cat([self.network.tail(self.views.test(part)) for part in ids.split(BATCH)])
 
-    def classify(self, ids: Tensor) -> Tensor:
-        """Class ids of the test view, int64 [n]."""
-        return torch.cat([self.network.classify(self.views.test(part)) for part in ids.split(BATCH)])
-
-    def _epoch(self, epoch: int) -> dict[str, float]:
+    def _epoch(self, epoch: int) -> dict[str, Any]:
         p, seed, device = self.parameters, self.parameters["seed"], self.labels.device
         lr = cosine_lr(epoch, p["epochs"], p["lr"], p["lr_floor"])
         for group in self.optimiser.param_groups:
             group["lr"] = lr * group["factor"]
-        teacher = teacher_temperature(
-            epoch,
-            p["teacher_warmup_epochs"],
-            p["teacher_temperature_start"],
-            p["teacher_temperature_end"],
-            p["teacher_schedule"],
-        )
+        teacher = None
+        if self.method.has_teacher:
+            teacher = teacher_temperature(
+                epoch,
+                p["teacher_warmup_epochs"],
+                p["teacher_temperature_start"],
+                p["teacher_temperature_end"],
+                p["teacher_schedule"],
+            )
         # Separate streams: SimGCD and every variant of one seed see the same sampled images and views.
         sampler, views, queries, query_views = (
             generator(seed, stream, epoch) for stream in ("sampler", "views", "queries", "query_views")
         )
         lists = self._neighbour_lists() if self.method.needs_neighbours(epoch) else None
         sums: dict[str, Tensor] = {}
+        measured = epoch in {*self.method.active_from().values(), p["epochs"] - 1}
         batches = draw_batches(self.labels.cpu() >= 0, p["batch_size"], sampler).to(device)
         for ids in batches:
             batch = Batch(self.views.pair(ids, views), self.labels[ids])
@@ -120,6 +124,9 @@ class Trainer:
                     batch.sampled, batch.labels, self.views.pair(around, query_views), torch.cat([ids, around]), lists
                 )
             terms = self.method.losses(self.network, batch, teacher)
+            if measured:
+                self.shares.append({"epoch": epoch, "terms": shares(self.network, terms, self.method.weights())})
+                measured = False
             self.optimiser.zero_grad(set_to_none=True)
             terms["loss"].backward()
             self.optimiser.step()
@@ -127,6 +134,16 @@ class Trainer:
                 sums[name] = sums.get(name, 0.0) + value.detach()
         means = {name: float(total) / len(batches) for name, total in sums.items()}
         return {"epoch": epoch, "lr": lr, "teacher_temperature": teacher, **means}
+
+    def _summary(self) -> str:
+        """When each term started, and its shares of loss and gradient in the last epoch, in one line."""
+        started, last = self.method.active_from(), self.shares[-1]["terms"]
+        loss_and_gradient = {name: f"{of['loss_share']:.1%} / {of['gradient_share']:.1%}" for name, of in last.items()}
+        said = [
+            f"{name} {text}" + f" (from epoch {started[name]})" * (started[name] > 0)
+            for name, text in loss_and_gradient.items()
+        ]
+        return f"share of loss / gradient in epoch {self.shares[-1]['epoch']}: {', '.join(said)}"
 
     def _neighbour_lists(self) -> Tensor:
         """Each image's nearest others over all training images, by the test view's features as they are now."""
@@ -140,6 +157,7 @@ class Trainer:
             "network": self.network.state_dict(),
             "optimiser": self.optimiser.state_dict(),
             "history": self.history,
+            "shares": self.shares,
             "seconds": self.seconds,
         }
         checkpoint.save(self.state_file, "ctxgcd-state", content)
@@ -150,7 +168,7 @@ class Trainer:
         state = checkpoint.load(self.state_file, "ctxgcd-state")
         self.network.load_state_dict(state["network"])
         self.optimiser.load_state_dict(state["optimiser"])
-        self.history, self.seconds = state["history"], state["seconds"]
+        self.history, self.shares, self.seconds = state["history"], state["shares"], state["seconds"]
         print(f"{self.title}  goes on after epoch {len(self.history)}", flush=True)
 
 

@@ -8,17 +8,19 @@ from typing import Any
 from torch import nn
 
 
-def parameter_groups(named_parameters: Iterable[tuple[str, nn.Parameter]], weight_decay: float) -> list[dict[str, Any]]:
+def parameter_groups(
+    named_parameters: Iterable[tuple[str, nn.Parameter]], weight_decay: float, decays_all: bool = False
+) -> list[dict[str, Any]]:
     """Return two optimiser groups: decayed, then not decayed (biases and 1-d parameters, norm weights too).
 
-    Source: SimGCD's released code. Frozen parameters are left out; the order within a group is the given one.
-    A group can be empty; both are always there, so that a saved optimiser state fits.
+    Source: SimGCD's released code; GCD's decays all. Frozen parameters are left out; the order
+    within a group is the given one. A group can be empty; both are always there, so that a saved optimiser state fits.
     """
     decayed: list[nn.Parameter] = []
     plain: list[nn.Parameter] = []
     for name, parameter in named_parameters:
         if parameter.requires_grad:
-            is_plain = name.split(".")[-1] == "bias" or parameter.ndim <= 1
+            is_plain = not decays_all and (name.split(".")[-1] == "bias" or parameter.ndim <= 1)
             (plain if is_plain else decayed).append(parameter)
     return [
         {"params": decayed, "weight_decay": weight_decay},

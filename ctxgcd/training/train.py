@@ -13,6 +13,7 @@ import pandas as pd
 import torch
 import yaml
 
+from ctxgcd.errors import UserError
 from ctxgcd.features import load_kept
 from ctxgcd.files import replacing, write_rows, write_text
 from ctxgcd.images.store import open_store
@@ -20,7 +21,6 @@ from ctxgcd.images.views import Cropper
 from ctxgcd.methods.registry import TRAINED
 from ctxgcd.models import weights
 from ctxgcd.models.backbone import Backbone, cut
-from ctxgcd.models.network import Network
 from ctxgcd.training import checkpoint, record
 from ctxgcd.training.loop import HISTORY, Trainer
 from ctxgcd.training.views import BankViews, FreshViews
@@ -64,22 +64,23 @@ def run(
             parameters["K"],
             restarts=parameters["kmeans_restarts"],
             seed=parameters["seed"],
+            threads=parameters["threads"],
         )
         history, features = [], frozen[sample]
         final: dict[str, Any] = {"centres": torch.from_numpy(centres)}
-        told: dict[str, Any] = {"epoch": 0, "active_from": {}, "trainable": {}}
+        told: dict[str, Any] = {"epoch": 0, "active_from": {}, "shares": [], "trainable": {}}
     else:
         trainer = _trainer(parameters, by_id, files, state, device)
         trainer.train()
         ids = [torch.tensor(part, device=device) for part in (unlabelled, test, sample)]
-        clusters, of_test = (
-            trainer.classify(part).cpu().numpy() if len(part) else part.cpu().numpy() for part in ids[:2]
-        )
+        discovery = trainer.method.discover(trainer.network, trainer.features, trainer.labels, *ids[:2])
+        clusters, of_test = (part.cpu().numpy() for part in (discovery.unlabelled, discovery.test))
         features = trainer.features(ids[2]).cpu().numpy()
-        history, final = trainer.history, {"network": trainer.network.state_dict()}
+        history, final = trainer.history, {"network": trainer.network.state_dict(), **discovery.found}
         told = {
             "epoch": parameters["epochs"] - 1,
             "active_from": trainer.method.active_from(),
+            "shares": trainer.shares,
             "trainable": {n: list(q.shape) for n, q in trainer.network.named_parameters() if q.requires_grad},
             "training_seconds": round(trainer.seconds, 2),
             "steps_per_second": round(_steps(parameters, by_id) / max(trainer.seconds, 1e-9), 2),
@@ -127,6 +128,11 @@ def _trainer(
 ) -> Trainer:
     training = by_id[by_id.part == "train"]
     labels = torch.tensor(training.class_id.where(training.role == "labelled", -1).to_numpy(), device=device)
+    if (classes := int(labels.max()) + 1) > parameters["K"]:
+        raise UserError(
+            f"benchmark {parameters['benchmark']}, row {parameters['row']}: K is {parameters['K']}, but the labelled "
+            f"images have {classes} classes; give a K of at least that"
+        )
     backbone = load_backbone(parameters, parameters["tail_blocks"], files["weights"], device)
     if bank_size := parameters["view_bank"]:
         bank = load_kept(files["view_bank"], (bank_size * len(labels),)).to(device)
@@ -134,9 +140,8 @@ def _trainer(
         views: BankViews | FreshViews = BankViews(bank.view(bank_size, len(labels), *bank.shape[1:]), test_view)
     else:
         views = FreshViews(open_cropper(parameters, files["store"], device), backbone)
-    shape = (parameters["K"], parameters["projector_width"], parameters["projection_dim"])
-    network = Network(backbone.tail, backbone.dim, *shape, parameters["seed"]).to(device)
     method = TRAINED[parameters["method"]](parameters)
+    network = method.network(backbone.tail, backbone.dim).to(device)
     title = f"{parameters['benchmark']} {parameters['row']} seed {parameters['seed']}"
     return Trainer(parameters, method, network.eval(), views, labels, state / "last.pt", title)
 

@@ -19,8 +19,8 @@ from ctxgcd.images.store import Store
 from ctxgcd.images.streams import generator
 from ctxgcd.images.views import Cropper
 from ctxgcd.methods.full import Full
+from ctxgcd.methods.method import Batch
 from ctxgcd.methods.registry import TRAINED
-from ctxgcd.methods.simgcd import Batch
 from ctxgcd.models.backbone import Backbone
 from ctxgcd.models.network import Network
 from ctxgcd.training import checkpoint, loop, views

@@ -154,7 +154,16 @@ def kept_files(wildcards):
         }
     else:
         files = {"weights": weights_of(wildcards), "store": store_of(wildcards)}
-    return {name: ancient(file) for name, file in files.items()}
+    kept = {name: ancient(file) for name, file in files.items()}
+    if p["K"] == runs.ESTIMATED:
+        kept["estimate"] = f"results/estimates/{wildcards.benchmark}.json"
+    return kept
+
+
+def estimate_of(benchmark):
+    """How a benchmark's K is estimated."""
+    threads = runs.protocol_of(PARAMS, benchmark).threads
+    return PARAMS.estimate.model_dump() | {"threads": threads}
 
 
 def weights_commands():

@@ -152,3 +152,29 @@ rule features:
         "python workflow/scripts/extract_features.py --kind {wildcards.kind} --parameters {params.of:q}"
         " --store {input.store:q} --weights {input.weights:q} --split {input.split:q} --threads {threads}"
         " --out {output:q} 2>&1 | tee {log:q}"
+
+
+# The frozen features are not an input whose time counts: their content is in their name.
+rule estimate_k:
+    input:
+        features=lambda w: ancient(f"{features_folder(w)}/test_view-tail0.npy"),
+        split_hash="results/splits/{benchmark}.sha256",
+        split=ancient("results/splits/{benchmark}.csv"),
+    output:
+        json="results/estimates/{benchmark}.json",
+        csv="results/estimates/{benchmark}.csv",
+    log:
+        "work/logs/estimates/{benchmark}.log",
+    conda:
+        "../envs/ctxgcd.yaml"
+    threads: lambda w: runs.protocol_of(PARAMS, w.benchmark).threads
+    params:
+        how=lambda w: " ".join(
+            f"--{key} {value}" for key, value in estimate_of(w.benchmark).items()
+        ),
+        code=runs.code_hash(["clustering", "estimate.py", "evaluation/accuracy.py"]),
+    message:
+        "Estimating the number of classes of {wildcards.benchmark}"
+    shell:
+        "python workflow/scripts/estimate_k.py --split {input.split:q} --features {input.features:q} {params.how}"
+        " --json {output.json:q} --csv {output.csv:q} 2>&1 | tee {log:q}"

@@ -12,7 +12,7 @@ rule table:
     log:
         "work/logs/table/{kind}_{name}.log",
     wildcard_constraints:
-        kind="main|ablation|sensitivity|statistics",
+        kind="|".join(runs.KINDS),
         name=r"\w+",
     conda:
         "../envs/ctxgcd.yaml"

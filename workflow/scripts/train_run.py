@@ -8,7 +8,7 @@ from pathlib import Path
 
 from ctxgcd.benchmarks.split import read_split
 from ctxgcd.errors import reported
-from ctxgcd.runs import check_possible, identity
+from ctxgcd.runs import check_possible, identity, read_estimate
 from ctxgcd.training.checkpoint import owned
 from ctxgcd.training.devices import borrowed_device
 from ctxgcd.training.train import run
@@ -24,10 +24,13 @@ def main() -> None:
     parser.add_argument("--split-hash", type=Path, required=True)
     for name in KEPT:
         parser.add_argument(f"--{name.replace('_', '-')}", type=Path)
+    parser.add_argument("--estimate", type=Path, help="file of the estimated K, where the run reads it from there")
     parser.add_argument("--out", type=Path, required=True, help="the run's folder")
     parser.add_argument("--work", type=Path, required=True, help="folder of resume states")
     arguments = parser.parse_args()
     parameters, split = arguments.parameters, read_split(arguments.split)
+    if arguments.estimate:
+        parameters["K"] = read_estimate(arguments.estimate)
     check_possible(parameters, int((split.part == "train").sum()))
     split_hash = arguments.split_hash.read_text(encoding="utf-8").strip()
     own = identity(parameters, split_hash, arguments.code)

@@ -1,0 +1,32 @@
+"""Estimate the number of classes of a benchmark from its frozen features and the labels of D^l."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from ctxgcd.benchmarks.split import read_split
+from ctxgcd.errors import reported
+from ctxgcd.estimate import estimate_to
+from ctxgcd.features import load_kept
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--split", type=Path, required=True)
+    parser.add_argument("--features", type=Path, required=True, help="frozen features of the test view, .npy")
+    parser.add_argument("--most", type=int, required=True, help="the largest K that is tried")
+    parser.add_argument("--restarts", type=int, required=True, help="of every k-means")
+    parser.add_argument("--seed", type=int, required=True, help="of every k-means")
+    parser.add_argument("--threads", type=int, required=True)
+    parser.add_argument("--json", type=Path, required=True)
+    parser.add_argument("--csv", type=Path, required=True)
+    a = parser.parse_args()
+    split = read_split(a.split)
+    features = load_kept(a.features, (len(split),)).numpy()
+    estimate_to(a.json, a.csv, split, features, most=a.most, restarts=a.restarts, seed=a.seed, threads=a.threads)
+
+
+if __name__ == "__main__":
+    with reported():
+        main()
