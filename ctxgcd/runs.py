@@ -142,7 +142,7 @@ def resolve(params: Params, benchmark: str, row: str, seed: int) -> dict[str, An
     unread |= set() if values["view_bank"] else {"view_bank_seed"}
     unread |= set(SPLIT_FIELDS) - values.keys()  # own images have contents, official ones a versioned list
     fields = [f for f in (*SPLIT_FIELDS, *FEATURE_FIELDS, *METHOD_FIELDS[method]) if f not in unread]
-    resolved = {"row": row, "method": method, "seed": seed} | {f: values[f] for f in fields}
+    resolved: dict[str, Any] = {"row": row, "method": method, "seed": seed} | {f: values[f] for f in fields}
     if "teacher_schedule" in resolved and resolved["teacher_warmup_epochs"] > resolved["epochs"]:
         raise UserError(
             f"{where}: teacher_warmup_epochs {resolved['teacher_warmup_epochs']} exceeds epochs {resolved['epochs']}; "
@@ -332,6 +332,32 @@ def all_tables(params: Params) -> list[str]:
     asked = params.all_tables
     of_one = [f"{kind}_{b}" for kind in ("ablation", "statistics", "terms") for b in asked.ablation]
     return [*asked.main, *of_one, *(f"sensitivity_{b}" for b in asked.sensitivity)]
+
+
+def planned_rows(params: Params) -> list[dict[str, Any]]:
+    """Every row of the main, ablation and sensitivity tables: `table`, `benchmark`, `row`, `seeds`."""
+    single = [f"{kind}_{b}" for kind in ("ablation", "sensitivity") for b in params.benchmarks]
+    return [
+        {"table": table, "benchmark": b, "row": row, "seeds": seeds_of(params, kind, b)}
+        for table in [*params.tables, *single]
+        for kind in [table.partition("_")[0]]
+        for b in table_benchmarks(params, table)
+        for row in table_rows(params, kind, b)
+    ]
+
+
+def existing_metrics(params: Params, planned: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The metrics.json of every planned run that exists and was made with the parameters that are asked for now."""
+    wanted = {Run(one["benchmark"], one["row"], seed) for one in planned for seed in one["seeds"]}
+    found = []
+    for run in sorted(wanted):
+        file = Path(run.file("metrics.json"))
+        if file.is_file():
+            metrics = json.loads(file.read_text(encoding="utf-8"))
+            asked = resolve(params, run.benchmark, run.row, run.seed)
+            if metrics["parameters"] | ({"K": ESTIMATED} if asked["K"] == ESTIMATED else {}) == asked:
+                found.append(metrics)
+    return found
 
 
 def table_files(table: str) -> list[str]:

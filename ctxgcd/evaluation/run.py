@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,20 +20,39 @@ SCHEMA = 1
 COLUMNS = ["id", "path", "predicted", "matched_class", "true_class", "old"]
 
 
-def score_run(run: Path, assignments: Path, split: pd.DataFrame, metrics: Path, predictions: dict[str, Path]) -> None:
+def read_assignments(paths: Sequence[Path]) -> pd.DataFrame:
+    """Read the assignments of a run, one file a process, as one table of id, predicted: each image once.
+
+    Processes that share out a set of images pad their parts with images of the others, so an image may occur more
+    than once. Raises UserError where two processes disagree about one.
+    """
+    every = pd.concat([pd.read_csv(path) for path in paths], ignore_index=True).drop_duplicates()
+    if len(twice := every[every["id"].duplicated()]):
+        raise UserError(
+            f"image {twice['id'].iloc[0]} has two classes in {', '.join(map(str, paths))}; these are not the parts of "
+            "one run: train it again"
+        )
+    return every
+
+
+def score_run(
+    run: Path, assignments: Sequence[Path], split: pd.DataFrame, metrics: Path, predictions: dict[str, Path]
+) -> None:
     """Score D^u (transductive) and the official test part (inductive) apart; write metrics.json and both CSVs.
 
     Args:
         run: run.json of the training; everything in it is carried over.
-        assignments: CSV of id, predicted.
+        assignments: CSVs of id, predicted: one, or one a process (read_assignments).
         predictions: file of each of the sets `unlabelled` and `test`; a set without images gets the header alone.
     """
     about = json.loads(run.read_text(encoding="utf-8"))
     parameters, k = about["parameters"], about["parameters"]["K"]
-    joined = pd.read_csv(assignments).merge(split, on="id", validate="one_to_one")
+    joined = read_assignments(assignments).merge(split, on="id", validate="one_to_one")
     expected = int((split.role != "labelled").sum())
     if len(joined) != expected:
-        raise UserError(f"{assignments} has {len(joined)} of the {expected} images of the split; train the run again")
+        raise UserError(
+            f"{assignments[0]} has {len(joined)} of the {expected} images of the split; train the run again"
+        )
     scores: list[dict[str, Any]] = []
     clusters: dict[str, dict[str, Any]] = {}
     for role, out in predictions.items():

@@ -12,7 +12,7 @@ import pandas as pd
 
 from ctxgcd.errors import UserError
 from ctxgcd.names import METRICS, SETS
-from ctxgcd.tables.display import split_row
+from ctxgcd.tables.display import changed_numbers
 from ctxgcd.tables.published import PAPER_VALUES, QUANTITIES, published_spread, published_value
 
 SCHEMA = 1
@@ -164,7 +164,7 @@ def sensitivity_table(metrics: list[dict[str, Any]], *, rows: list[str], benchma
     Rows are a base (`full-paper`) and its runs with one override; the base is repeated under each parameter,
     with the value that its own run resolved (the paper's where there is none). UserError at two overrides."""
     long = long_table(metrics, table="sensitivity", rows=rows, benchmarks=benchmarks)
-    overrides = {row: {key: float(value) for key, value in split_row(row)[1].items()} for row in rows}
+    overrides = {row: changed_numbers(row) for row in rows}
     if crowded := [row for row, pairs in overrides.items() if len(pairs) > 1]:
         raise UserError(f"a sensitivity table varies one parameter a row, but '{crowded[0]}' changes several")
     found = {key for pairs in overrides.values() for key in pairs}

@@ -37,6 +37,14 @@ def split_row(row: str) -> tuple[str, dict[str, str]]:
         raise UserError(f"row '{row}' has an override that is not key=value, such as '+lambda_n=0.3'") from None
 
 
+def changed_numbers(row: str) -> dict[str, float]:
+    """The overrides of a row of a sensitivity table, as numbers; UserError when one is none."""
+    try:
+        return {key: float(value) for key, value in split_row(row)[1].items()}
+    except ValueError:
+        raise UserError(f"row '{row}' has an override that is not key=number, such as '+lambda_n=0.3'") from None
+
+
 def method_name(row: str) -> str:
     """Name a row for readers: `full-paper-without-n` is `Full method (paper), without L_n`."""
     ablation = next((suffix for suffix in ABLATIONS if row.endswith(suffix)), "")

@@ -23,21 +23,21 @@ def blobs(clusters: int, each: int) -> tuple[np.ndarray, np.ndarray]:
 
 def test_kmeans_finds_blobs_and_repeats() -> None:
     features, true = blobs(5, 20)
-    labels, centres = kmeans(features, 5, restarts=10, seed=0)
+    labels, centres = kmeans(features, 5, restarts=10, seed=0, threads=1)
     assert labels.dtype == np.int64
     assert labels.shape == true.shape
     assert all(len(set(labels[true == c])) == 1 for c in range(5))
     assert len(set(labels)) == 5
     assert centres[labels] == pytest.approx(features, abs=1)
-    assert np.array_equal(labels, kmeans(features, 5, restarts=10, seed=0)[0])
-    assert not kmeans(features, 1, restarts=1, seed=0)[0].any()
-    assert sorted(kmeans(features[:4], 4, restarts=1, seed=1)[0]) == [0, 1, 2, 3]
+    assert np.array_equal(labels, kmeans(features, 5, restarts=10, seed=0, threads=1)[0])
+    assert not kmeans(features, 1, restarts=1, seed=0, threads=1)[0].any()
+    assert sorted(kmeans(features[:4], 4, restarts=1, seed=1, threads=1)[0]) == [0, 1, 2, 3]
 
 
 @pytest.mark.parametrize("clusters", [0, 101])
 def test_kmeans_refuses(clusters: int) -> None:
     with pytest.raises(UserError, match="clusters"):
-        kmeans(blobs(5, 20)[0], clusters, restarts=1, seed=0)
+        kmeans(blobs(5, 20)[0], clusters, restarts=1, seed=0, threads=1)
 
 
 def slow_nearest(features: Tensor, k: int) -> list[list[int]]:

@@ -13,8 +13,9 @@ from ctxgcd.context import pairs
 from ctxgcd.losses import cluster, cross_entropy, distill, entropy_gap, info_nce, neighbourhood, sup_con
 from ctxgcd.methods import full
 from ctxgcd.methods.full import Full
-from ctxgcd.methods.method import Batch, SimGCD, joined
+from ctxgcd.methods.method import Batch
 from ctxgcd.methods.registry import TRAINED
+from ctxgcd.methods.simgcd import SimGCD, joined
 from ctxgcd.models.network import Network, Outputs
 from ctxgcd.names import METHODS, VARIANTS
 

@@ -141,7 +141,6 @@ def test_network_trains_tail_and_heads(nets: dict[str, nn.Module]) -> None:
     assert sum(found.values()) == 12 * 192**2 + 13 * 192 + heads
     out = network(backbone.trunk(images()))
     assert (out.features.shape, out.projections.shape, out.logits.shape) == ((5, 192), (5, 8), (5, 7))
-    assert torch.equal(network.classify(backbone.trunk(images())), out.logits.argmax(dim=1))
     assert torch.equal(out[1:3].logits, out.logits[1:3])
 
 

@@ -82,8 +82,8 @@ REFUSED_ROWS: list[tuple[str, list[str]]] = [
     ("full", ["unknown variant of full", "paper, released, mended"]),
     ("full-realeased", ["did you mean 'released'?"]),
     ("ful-paper", ["unknown method 'ful'", "did you mean 'full'?"]),
-    ("simgdc", ["unknown method 'simgdc'", "did you mean 'simgcd'?", "kmeans, simgcd, full"]),
-    ("k-means", ["unknown method 'k'", "kmeans, simgcd, full"]),
+    ("simgdc", ["unknown method 'simgdc'", "did you mean 'simgcd'?", "kmeans, gcd, simgcd, full"]),
+    ("k-means", ["unknown method 'k'", "kmeans, gcd, simgcd, full"]),
     ("", ["unknown method ''"]),
     ("simgcd-paper", ["simgcd has neither variants nor context terms"]),
     ("simgcd-without-n", ["simgcd has neither variants nor context terms", "write 'simgcd'"]),
@@ -349,10 +349,11 @@ def test_counts_of_trainings(committed: dict[str, Any]) -> None:
         k_means = sum(run.row == "kmeans" for run in needed)
         return len(needed) - k_means, k_means
 
-    assert counted() == (360, 24)
+    assert counted() == (384, 24)
     committed["rows"]["ablation"] = [
         row for row in committed["rows"]["ablation"] if row not in ("full-mended", "full-paper-zero")
     ]
+    committed["rows"]["main"].remove("gcd")
     assert counted() == (312, 24)
     committed["seeds"] = [0]
     assert counted() == (104, 8)
@@ -363,11 +364,12 @@ def test_tables_and_seeds(params: Params) -> None:
         *("main_ssb", "main_generic", "main_challenging"),
         *(f"ablation_{b}" for b in EIGHT),
         *(f"statistics_{b}" for b in EIGHT),
+        *(f"terms_{b}" for b in EIGHT),
         *(f"sensitivity_{b}" for b in EIGHT),
     ]
     found = table_runs(params, "main_ssb")
-    assert [run.benchmark for run in found] == [b for b in ("cub", "scars", "aircraft") for _ in range(12)]
-    assert [run.seed for run in found] == [0, 1, 2] * 12
+    assert [run.benchmark for run in found] == [b for b in ("cub", "scars", "aircraft") for _ in range(15)]
+    assert [run.seed for run in found] == [0, 1, 2] * 15
     assert "did you mean 'main_ssb'?" in told(lambda: table_runs(params, "main_sb"))
     assert "did you mean 'cub'?" in told(lambda: table_runs(params, "ablation_cubb"))
 

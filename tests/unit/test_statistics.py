@@ -13,7 +13,7 @@ from scipy import stats
 from ctxgcd.errors import UserError
 from ctxgcd.tables.audit import audit, audit_listing
 from ctxgcd.tables.listing import Listing, write_listing
-from ctxgcd.tables.statistics import holm, paired, statistics, statistics_listing
+from ctxgcd.tables.statistics import against_baseline, holm, paired, statistics, statistics_listing
 
 
 def test_paired_is_the_t_test() -> None:
@@ -63,7 +63,9 @@ def test_statistics_pairs_common_seeds() -> None:
     metrics = [run("simgcd", seed, 40.0 + seed) for seed in (0, 1, 2, 3)]
     metrics += [run("full-paper", seed, 41.0 + seed + 0.1 * seed) for seed in (3, 1, 2, 7)]
     metrics += [run("full-paper-zero", seed, 40.0 + seed) for seed in (0, 1)]
-    frame = statistics(metrics, rows=["full-paper", "full-paper-zero", "full-mended"], benchmark="cub50")
+    frame = statistics(
+        metrics, pairs=against_baseline(["simgcd", "full-paper", "full-paper-zero", "full-mended"]), benchmark="cub50"
+    )
     full, zero, mended = (row for _, row in frame.iterrows())
     assert (full["n"], full["seeds"]) == (3, "1 2 3")
     assert [float(v) for v in full["all_per_seed"].split()] == pytest.approx([1.1, 1.2, 1.3])
@@ -83,7 +85,7 @@ def test_statistics_pairs_common_seeds() -> None:
 def test_runs_of_other_splits_cannot_be_compared() -> None:
     metrics = [run("simgcd", 0, 40.0), run("full-paper", 0, 41.0, split_sha256="b")]
     with pytest.raises(UserError, match="differ in split_sha256"):
-        statistics(metrics, rows=["full-paper"], benchmark="cub50")
+        statistics(metrics, pairs={"full-paper": "simgcd"}, benchmark="cub50")
 
 
 def test_audit_of_every_published_row() -> None:

@@ -213,7 +213,7 @@ def test_bad_input_is_refused_in_one_sentence() -> None:
     with pytest.raises(UserError, match="changes several"):
         aggregate.sensitivity_table([], rows=["full-paper+k=20+lambda_n=0.3"], benchmarks=["cub"])
     with pytest.raises(UserError, match="not key=number"):
-        long([], ["full-paper+k=many"])
+        aggregate.sensitivity_table([], rows=["full-paper+k=many"], benchmarks=["cub"])
 
 
 def test_sensitivity_repeats_the_main_run_under_each_parameter() -> None:

@@ -177,7 +177,9 @@ def test_training_learns(tmp_path: Path) -> None:
     assert made.history[-1]["cls"] < 0.5 * made.history[0]["cls"]
     labels = made_up()[2]
     ids = torch.nonzero(labels >= 0)[:, 0]
-    assert (made.classify(ids) == labels[ids]).float().mean() > 0.9
+    found = made.method.discover(made.network, made.features, labels, ids, ids[:0])
+    assert (found.unlabelled == labels[ids]).float().mean() > 0.9
+    assert len(found.test) == 0
     assert made.features(torch.arange(IMAGES + TEST)).shape == (IMAGES + TEST, DIM)
 
 

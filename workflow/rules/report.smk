@@ -1,4 +1,4 @@
-"""What a request would cost, before anything starts."""
+"""What a request would cost, before anything starts, and what there is already."""
 
 
 rule plan:
@@ -13,3 +13,18 @@ rule plan:
         "Planning"
     shell:
         "python workflow/scripts/print_plan.py --config {params.config:q} 2>&1 | tee {log:q}"
+
+
+# Without a declared output: it tells what there is when it is asked, and asks for nothing to be made.
+rule status:
+    log:
+        "work/logs/status.log",
+    localrule: True
+    conda:
+        "../envs/ctxgcd.yaml"
+    params:
+        config=json.dumps(config),
+    message:
+        "Comparing the runs that exist with the published rows"
+    shell:
+        "python workflow/scripts/show_status.py --config {params.config:q} --stem results/status_published 2>&1 | tee {log:q}"

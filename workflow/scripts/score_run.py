@@ -13,7 +13,7 @@ from ctxgcd.evaluation.run import score_run
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--run", type=Path, required=True, help="run.json of the run")
-    parser.add_argument("--assignments", type=Path, required=True)
+    parser.add_argument("--assignments", type=Path, nargs="+", required=True, help="one file, or one a process")
     parser.add_argument("--split", type=Path, required=True)
     parser.add_argument("--metrics", type=Path, required=True)
     parser.add_argument("--predictions", type=Path, required=True)

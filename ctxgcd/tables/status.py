@@ -1,0 +1,92 @@
+"""Which published rows are reproduced, on which device; which are only planned; which have no method here."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import pandas as pd
+
+from ctxgcd.tables.aggregate import COMPARED, long_table
+from ctxgcd.tables.display import benchmark_name, method_name
+from ctxgcd.tables.listing import Listing
+from ctxgcd.tables.published import QUANTITIES, load, paper_keys, paper_table
+
+REPRODUCED, PLANNED, IMPOSSIBLE = "reproduced", "only planned", "not possible here"
+NO_METHOD = "this method is not built"
+NOT_ASKED = "params.yaml lists no such row"
+COLUMNS = ["table", "benchmark", "method", "row", "state", "n", "device", "why"]
+COLUMNS += [f"{q}_{of}" for q in QUANTITIES for of in ("published", "mean", "std", "difference", "verdict")]
+
+
+def status(planned: Iterable[Mapping[str, Any]], metrics: list[dict[str, Any]], built: Iterable[str]) -> pd.DataFrame:
+    """One line a published row.
+
+    Args:
+        planned: the runs of our tables: `table` (file stem), `benchmark`, `row`, `seeds`.
+        metrics: the metrics.json of every run that exists and has the identity that is asked for now.
+        built: the paper's keys of the methods that can be run here at all.
+
+    A row is reproduced when all its seeds were run; with some of them it is still only planned, and says how many.
+    """
+    ours = {
+        (paper_table(one["table"]), one["benchmark"], key): one
+        for one in planned
+        for key in paper_keys(one["table"], one["row"])
+    }
+    lines = []
+    for _, row in load().iterrows():
+        entry = {key: row[key] for key in ("table", "benchmark", "method")}
+        entry |= {f"{q}_published": row[q] for q in QUANTITIES}
+        one = ours.get((row["table"], row["benchmark"], row["method"]))
+        if one is None:
+            base = row["method"].partition("[")[0]
+            entry |= {"state": IMPOSSIBLE, "why": NOT_ASKED if base in set(built) else NO_METHOD}
+        else:
+            entry |= _state(one, [run for run in metrics if run["seed"] in one["seeds"]])
+        lines.append(entry)
+    return pd.DataFrame(lines, columns=COLUMNS)
+
+
+def _state(one: Mapping[str, Any], metrics: list[dict[str, Any]]) -> dict[str, Any]:
+    long = long_table(metrics, table=one["table"], rows=[one["row"]], benchmarks=[one["benchmark"]])
+    made = long[(long["set"] == COMPARED[0]) & (long["metric"] == COMPARED[1])].iloc[0]
+    n, seeds = int(made["n"]), len(one["seeds"])
+    entry = {"row": one["row"], "n": n, "state": REPRODUCED if n == seeds else PLANNED}
+    entry["why"] = "" if n == seeds else f"{n} of {seeds} runs are made"
+    if n:
+        devices = {
+            r["environment"]["device"] for r in metrics if (r["benchmark"], r["row"]) == (one["benchmark"], one["row"])
+        }
+        entry["device"] = ", ".join(sorted(devices))
+        entry |= {f"{q}_{of}": made[f"{q}_{of}"] for q in QUANTITIES for of in ("mean", "std", "difference", "verdict")}
+    return entry
+
+
+def status_listing(frame: pd.DataFrame) -> Listing:
+    """Lay out one line a published row, and count the states."""
+    counts = frame["state"].value_counts()
+    lines = [
+        [
+            *(row["table"], benchmark_name(row["benchmark"]), row["method"]),
+            method_name(row["row"]) if pd.notna(row["row"]) else "",
+            row["state"] + (f": {row['why']}" if row["why"] else ""),
+            row["device"] if pd.notna(row["device"]) else "",
+            *(f"{row[f'{q}_published']:.1f}" for q in QUANTITIES),
+            *(f"{row[f'{q}_difference']:+.1f}" if pd.notna(row[f"{q}_difference"]) else "–" for q in QUANTITIES),
+        ]
+        for _, row in frame.iterrows()
+    ]
+    said = ", ".join(f"{counts.get(state, 0)} {state}" for state in (REPRODUCED, PLANNED, IMPOSSIBLE))
+    return Listing(
+        title=f"State of the {len(frame)} published rows: {said}",
+        head=["Table", "Benchmark", "Published as", "Our row", "State", "Device", "All", "Old", "New", *"∆∆∆"],
+        lines=lines,
+        notes=[
+            "All, Old, New: as published, in percent (clustering accuracy v2 on the unlabelled training images). ∆: our "
+            "mean less the published value, where we have one.",
+            "Reproduced: every seed of our row was run with the parameters and code asked for now. Only planned: it can be "
+            "run, and was not, or not with all its seeds. Not possible here: no row of ours corresponds to it.",
+        ],
+        numbers_from=6,
+    )
