@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Discriminator, Field, PlainValidator, Tag, ValidationError, model_validator
 
 from ctxgcd.errors import UserError, nearest
 
@@ -106,7 +106,13 @@ class Protocol(Closed):
 
 
 # The number of classes that runs assume: the true one, the one that estimate_k finds, or a number.
-AssumedK = Literal[True, "estimated"] | Annotated[int, Field(ge=2)]
+def _assumed_k(value: Any) -> bool | int | str:
+    if value is True or value == "estimated" or (type(value) is int and value >= 2):
+        return value
+    raise ValueError(f"found {value!r}; give true, estimated, or a number of at least 2 classes")
+
+
+AssumedK = Annotated[bool | int | str, PlainValidator(_assumed_k)]
 
 
 class Images(Closed):
@@ -161,7 +167,13 @@ OneBenchmark = Annotated[Annotated[Official, Tag("official")] | Annotated[Own, T
 class Rows(Closed):
     main: list[str] = Field(min_length=1)
     ablation: list[str] = Field(min_length=1)
-    unknowns: list[str] = Field(min_length=1)
+    unknowns: dict[str, str] = Field(min_length=1)  # row -> the row that it is compared with
+
+    @model_validator(mode="after")
+    def _two_rows(self) -> Rows:
+        if alike := [row for row, against in self.unknowns.items() if row == against]:
+            raise ValueError(f"'{alike[0]}' is compared with itself under unknowns; name another row")
+        return self
 
 
 class Seeds(Closed):

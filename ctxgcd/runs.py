@@ -24,6 +24,7 @@ from ctxgcd.names import CONTEXT_TERMS, METHODS, VARIANTS
 DEMO = "fashion"  # the benchmark that travels with the package
 FORMATS = ("csv", "md", "tex", "html")  # of every table
 KINDS = ("main", "ablation", "sensitivity", "statistics", "terms", "unknowns")  # of tables made from runs
+BASELINE = "simgcd"  # the row that statistics compare with
 ESTIMATED = "estimated"  # stands for K in the parameters of a run that reads it from a file
 
 ROW = re.compile(
@@ -274,10 +275,12 @@ def table_rows(params: Params, kind: str, benchmark: str) -> list[str]:
         return params.rows.main
     if kind == "ablation":
         return params.rows.ablation
-    if kind in ("statistics", "terms"):  # what is compared seed by seed, and whose terms are: the other tables' runs
+    if kind == "statistics":
+        return [BASELINE, *table_pairs(params, kind)]
+    if kind == "terms":
         return [row for row in dict.fromkeys(params.rows.main + params.rows.ablation) if parse_row(row)[0] != "kmeans"]
     if kind == "unknowns":
-        return params.rows.unknowns
+        return list(dict.fromkeys(name for pair in params.rows.unknowns.items() for name in pair))
     return list(dict.fromkeys(row for _, _, row in sensitivity_points(params, benchmark)))
 
 
@@ -311,10 +314,16 @@ def table_runs(params: Params, table: str) -> list[Run]:
 
 def runs_of(params: Params, kind: str, benchmark: str) -> list[Run]:
     """The runs of one benchmark in a table of a kind."""
-    rows = table_rows(params, kind, benchmark)
-    if kind == "unknowns":  # each beside the row without its changes
-        rows = list(dict.fromkeys(name for row in rows for name in (row.partition("+")[0], row)))
-    return [Run(benchmark, row, seed) for row in rows for seed in seeds_of(params, kind, benchmark)]
+    rows, seeds = table_rows(params, kind, benchmark), seeds_of(params, kind, benchmark)
+    return [Run(benchmark, row, seed) for row in rows for seed in seeds]
+
+
+def table_pairs(params: Params, kind: str) -> dict[str, str]:
+    """Which row is compared with which, seed by seed, in a table of differences."""
+    if kind == "unknowns":
+        return params.rows.unknowns
+    trained = [row for row in params.rows.main + params.rows.ablation if parse_row(row)[0] != "kmeans"]
+    return {row: BASELINE for row in trained if row != BASELINE}
 
 
 def seeds_of(params: Params, kind: str, benchmark: str) -> list[int]:

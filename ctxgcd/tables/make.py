@@ -9,7 +9,7 @@ from ctxgcd.tables.aggregate import long_table, sensitivity_table
 from ctxgcd.tables.display import benchmark_name
 from ctxgcd.tables.listing import write_listing
 from ctxgcd.tables.render import write_table
-from ctxgcd.tables.statistics import against_baseline, against_unchanged, statistics, statistics_listing
+from ctxgcd.tables.statistics import statistics, statistics_listing
 from ctxgcd.tables.terms import terms_listing, terms_table
 
 TITLES = {
@@ -17,7 +17,7 @@ TITLES = {
     "ablation": "Ablation of the context losses on {}",
     "sensitivity": "Sensitivity of the full method on {}",
     "statistics": "Differences from SimGCD on {}, seed by seed",
-    "unknowns": "What the paper leaves open, on {}: differences from the row without the change, seed by seed",
+    "unknowns": "What the paper leaves open, on {}: differences between rows, seed by seed",
     "terms": "Size of each loss term on {}",
 }
 
@@ -25,13 +25,13 @@ TITLES = {
 def make_table(metrics: list[dict[str, Any]], request: dict[str, Any], stem: Path) -> None:
     """Aggregate and write a table as CSV, Markdown, LaTeX and HTML.
 
-    request: `table` (file stem), `kind`, `rows` in order, `benchmarks` in order, `note`.
+    request: `table` (file stem), `kind`, `rows` in order, `benchmarks` in order, `note`,
+    and `pairs`, row -> row, of a table of differences.
     """
     kind, rows, benchmarks = request["kind"], request["rows"], request["benchmarks"]
     title = TITLES[kind].format(", ".join(map(benchmark_name, benchmarks)))
     if kind in ("statistics", "unknowns"):
-        pairs = (against_baseline if kind == "statistics" else against_unchanged)(rows)
-        frame = statistics(metrics, pairs=pairs, benchmark=benchmarks[0])
+        frame = statistics(metrics, pairs=request["pairs"], benchmark=benchmarks[0])
         write_listing(frame, statistics_listing(frame, title), stem)
     elif kind == "terms":
         frame = terms_table(metrics, rows=rows, benchmark=benchmarks[0])

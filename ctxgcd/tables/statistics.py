@@ -16,7 +16,6 @@ from ctxgcd.tables.display import method_name
 from ctxgcd.tables.listing import Listing
 from ctxgcd.tables.published import QUANTITIES
 
-BASELINE = "simgcd"
 LEVEL = 0.95
 MEASURES = ("difference", "std", "low", "high", "detectable", "p", "p_holm", "verdict", "per_seed")
 COLUMNS = ["benchmark", "method", "against", "set", "metric", "K", "K_source", "epoch", "n", "seeds"]
@@ -51,16 +50,6 @@ def holm(p: Sequence[float]) -> list[float]:
         running = max(running, min(1.0, (len(p) - rank) * p[place]))
         adjusted[place] = running
     return [float(value) for value in adjusted]
-
-
-def against_baseline(rows: Sequence[str]) -> dict[str, str]:
-    """Each row but SimGCD, and SimGCD, which it is compared with."""
-    return {row: BASELINE for row in rows if row != BASELINE}
-
-
-def against_unchanged(rows: Sequence[str]) -> dict[str, str]:
-    """Each row with changed parameters, and the row without these changes."""
-    return {row: row.partition("+")[0] for row in rows if "+" in row}
 
 
 def statistics(metrics: Sequence[Mapping[str, Any]], *, pairs: Mapping[str, str], benchmark: str) -> pd.DataFrame:

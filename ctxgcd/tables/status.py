@@ -24,7 +24,7 @@ def status(planned: Iterable[Mapping[str, Any]], metrics: list[dict[str, Any]], 
 
     Args:
         planned: the runs of our tables: `table` (file stem), `benchmark`, `row`, `seeds`.
-        metrics: the metrics.json of every run that exists and has the identity that is asked for now.
+        metrics: the metrics.json of every run that exists and has the parameters that are asked for now.
         built: the paper's keys of the methods that can be run here at all.
 
     A row is reproduced when all its seeds were run; with some of them it is still only planned, and says how many.
@@ -55,10 +55,8 @@ def _state(one: Mapping[str, Any], metrics: list[dict[str, Any]]) -> dict[str, A
     entry = {"row": one["row"], "n": n, "state": REPRODUCED if n == seeds else PLANNED}
     entry["why"] = "" if n == seeds else f"{n} of {seeds} runs are made"
     if n:
-        devices = {
-            r["environment"]["device"] for r in metrics if (r["benchmark"], r["row"]) == (one["benchmark"], one["row"])
-        }
-        entry["device"] = ", ".join(sorted(devices))
+        own = [run for run in metrics if (run["benchmark"], run["row"]) == (one["benchmark"], one["row"])]
+        entry["device"] = ", ".join(sorted({run["environment"]["device"] for run in own}))
         entry |= {f"{q}_{of}": made[f"{q}_{of}"] for q in QUANTITIES for of in ("mean", "std", "difference", "verdict")}
     return entry
 
@@ -83,10 +81,10 @@ def status_listing(frame: pd.DataFrame) -> Listing:
         head=["Table", "Benchmark", "Published as", "Our row", "State", "Device", "All", "Old", "New", *"∆∆∆"],
         lines=lines,
         notes=[
-            "All, Old, New: as published, in percent (clustering accuracy v2 on the unlabelled training images). ∆: our "
-            "mean less the published value, where we have one.",
-            "Reproduced: every seed of our row was run with the parameters and code asked for now. Only planned: it can be "
-            "run, and was not, or not with all its seeds. Not possible here: no row of ours corresponds to it.",
+            "All, Old, New: as published, in percent (clustering accuracy v2 on the unlabelled training images). ∆: "
+            "our mean less the published value, where we have one.",
+            "Reproduced: every seed of our row was run with the parameters asked for now. Only planned: it can be run, "
+            "and was not, or not with all its seeds. Not possible here: no row of ours corresponds to it.",
         ],
         numbers_from=6,
     )

@@ -108,8 +108,6 @@ CASES: list[tuple[str, Any, list[str]]] = [
     ("schema", 2, ["schema is 2", "reads schema 1"]),
     # possible each on its own, not together
     (f"{PAPER}.crop", 300, [PAPER, "crop 300 is larger than resize 256", "give"]),
-    (f"{PAPER}.teacher_warmup_epochs", 201, [PAPER, "teacher_warmup_epochs 201 exceeds epochs 200", "give"]),
-    (f"{PAPER}.epochs", 20, [PAPER, "teacher_warmup_epochs 30 exceeds epochs 20"]),
     # names that exist nowhere
     ("benchmarks.cub.protocol", "papr", ["benchmarks.cub.protocol: unknown protocol 'papr'", "did you mean 'paper'?"]),
     (f"{PAPER}.backbone", "dino_vitb", [f"{PAPER}.backbone: unknown backbone", "did you mean 'dino_vitb16'?"]),

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import itertools
+import json
 import subprocess
 import sys
 import time
+from pathlib import Path
+from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from ctxgcd.errors import UserError
 from ctxgcd.evaluation.accuracy import Score, assign, contingency, v1, v2, v2b
+from ctxgcd.evaluation.run import score_run
 from ctxgcd.evaluation.scores import (
     HELPERS,
     ari,
@@ -219,3 +224,44 @@ def test_a_thousand_classes_and_a_million_images_in_seconds() -> None:
 def test_scoring_needs_no_torch() -> None:
     code = "import sys, ctxgcd.evaluation.scores; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code]).returncode == 0
+
+
+# -- several processes -----------------------------------------------------------------------------------
+
+
+def scored(folder: Path, parts: list[pd.DataFrame]) -> tuple[dict[str, Any], bytes]:
+    """The metrics and the predictions of a run whose assignments lie in several files."""
+    folder.mkdir()
+    images = pd.concat(parts)["id"].nunique()
+    draws = np.random.RandomState(0)
+    split = pd.DataFrame({"id": np.arange(images + 40), "path": "x", "class_id": draws.randint(0, 9, images + 40)})
+    split["old"] = (split["class_id"] < 4).astype(int)
+    split["role"] = np.where(split["id"] >= images, "labelled", np.where(split["id"] % 3 == 0, "test", "unlabelled"))
+    parameters = {"benchmark": "b", "row": "simgcd", "method": "simgcd", "seed": 0, "K": 11, "K_source": "true"}
+    (folder / "run.json").write_text(json.dumps({"epoch": 9, "parameters": parameters}))
+    files = [folder / f"assignments{number}.csv" for number in range(len(parts))]
+    for part, file in zip(parts, files, strict=True):
+        part.to_csv(file, index=False)
+    outputs = {"unlabelled": folder / "predictions.csv", "test": folder / "predictions_test.csv"}
+    score_run(folder / "run.json", files, split, folder / "metrics.json", outputs)
+    return json.loads((folder / "metrics.json").read_text()), b"".join(file.read_bytes() for file in outputs.values())
+
+
+@pytest.mark.parametrize("processes", [2, 3, 4])
+def test_the_number_of_processes_changes_no_score(tmp_path: Path, processes: int) -> None:
+    whole = pd.DataFrame({"id": np.arange(501), "predicted": np.random.RandomState(1).randint(0, 11, 501)})
+    # As a distributed sampler shares images out: in turns, the last ones padded with the first.
+    padded = pd.concat([whole, whole.iloc[: -len(whole) % processes]])
+    parts = [padded.iloc[number::processes] for number in range(processes)]
+    assert len({len(part) for part in parts}) == 1
+    assert scored(tmp_path / "several", parts) == scored(tmp_path / "one", [whole])
+
+
+def test_processes_that_disagree_are_refused(tmp_path: Path) -> None:
+    whole = pd.DataFrame({"id": np.arange(50), "predicted": np.arange(50) % 11})
+    other = whole.assign(predicted=(whole["predicted"] + (whole["id"] == 7)) % 11)
+    with pytest.raises(UserError, match="image 7 has two classes"):
+        scored(tmp_path / "a", [whole, other])
+    stranger = pd.DataFrame({"id": [99], "predicted": [0]})
+    with pytest.raises(UserError, match="50 of the"):
+        scored(tmp_path / "b", [whole.iloc[:20], whole.iloc[20:], stranger])

@@ -13,11 +13,14 @@ from ctxgcd.context import pairs
 from ctxgcd.losses import cluster, cross_entropy, distill, entropy_gap, info_nce, neighbourhood, sup_con
 from ctxgcd.methods import full
 from ctxgcd.methods.full import Full
+from ctxgcd.methods.gcd import GCD
 from ctxgcd.methods.method import Batch
 from ctxgcd.methods.registry import TRAINED
 from ctxgcd.methods.simgcd import SimGCD, joined
 from ctxgcd.models.network import Network, Outputs
-from ctxgcd.names import METHODS, VARIANTS
+from ctxgcd.names import METHODS, TERM_SIZES, VARIANTS
+from ctxgcd.training.optimiser import parameter_groups
+from ctxgcd.training.shares import shares
 
 torch.set_num_threads(1)
 
@@ -333,3 +336,94 @@ def test_registry() -> None:
     assert set(TRAINED) == set(METHODS) - {"kmeans"}
     with pytest.raises(KeyError):
         Full(parameters(variant="papr"))
+
+
+# -- GCD -------------------------------------------------------------------------------------------------
+
+GCD_PARAMETERS = {"projector_width": 16, "projection_dim": 6, "gcd_head_dim": 40, "seed": 0}
+GCD_PARAMETERS |= {"semi_kmeans_restarts": 3, "semi_kmeans_iterations": 50}
+
+
+def test_gcd_trains_the_representation_on_a_dino_head() -> None:
+    method = GCD(parameters(**GCD_PARAMETERS))
+    net, of = method.network(nn.Linear(KEPT, DIM), DIM), batch(16)
+    terms = method.losses(net, of, None)
+    hidden = net.projector.projector(net.tail(of.sampled))
+    cosines = normalize(hidden, dim=1) @ normalize(net.projector.direction, dim=1).T
+    assert cosines.shape == (32, 40)
+    z = normalize(cosines, dim=1)
+    expected = {"info_nce": info_nce(z, 0.9), "sup_con": sup_con(z, of.labels, of.labels >= 0, 0.07)}
+    close(terms, {"loss": 0.65 * expected["info_nce"] + 0.35 * expected["sup_con"], **expected})
+    assert method.active_from() == {"info_nce": 0, "sup_con": 0}
+    terms["loss"].backward()
+    assert all(parameter.grad is not None for parameter in net.parameters())
+
+
+def test_gcd_decays_every_parameter() -> None:
+    method = GCD(parameters(**GCD_PARAMETERS))
+    named = list(method.network(nn.Linear(KEPT, DIM), DIM).named_parameters())
+    decayed, plain = parameter_groups(named, 0.1, method.decays_all)
+    assert (len(decayed["params"]), plain["params"]) == (len(named), [])
+    decayed, plain = parameter_groups(named, 0.1, SimGCD.decays_all)
+    assert len(plain["params"]) == 4  # the biases
+
+
+def test_gcd_discovers_with_labelled_images_pinned() -> None:
+    method = GCD(parameters(**GCD_PARAMETERS, K=4))
+    truth = torch.arange(80) % 4
+    points = torch.eye(4)[truth] + 0.05 * torch.randn(80, 4, generator=torch.Generator().manual_seed(0))
+    labels = truth[:60].where((truth[:60] < 2) & (torch.arange(60) % 8 < 4), torch.tensor(-1))
+    unlabelled, test = torch.nonzero(labels < 0)[:, 0], torch.arange(60, 80)
+    scale = torch.linspace(1, 9, 80)[:, None]  # directions count, lengths do not
+    found = method.discover(None, lambda ids: (points * scale)[ids], labels, unlabelled, test)  # type: ignore[arg-type]
+    for ids, classes in ((unlabelled, found.unlabelled), (test, found.test)):
+        known = truth[ids] < 2
+        assert torch.equal(classes[known], truth[ids][known])
+        assert {(int(a), int(b)) for a, b in zip(truth[ids][~known], classes[~known], strict=True)} in (
+            {(2, 2), (3, 3)},
+            {(2, 3), (3, 2)},
+        )
+    assert found.found["centres"].shape == (4, 4)
+    without_test = method.discover(None, lambda ids: points[ids], labels, unlabelled, test[:0])  # type: ignore[arg-type]
+    assert len(without_test.test) == 0
+
+
+# -- shares of the terms ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_shares_are_those_of_each_term_alone(variant: str) -> None:
+    method, net, of = Full(parameters(variant=variant)), network(), batch(32, 30)
+    found = shares(net, method.losses(net, of, TEACHER), method.weights())
+    assert list(found) == list(method.weights())
+    for size in TERM_SIZES:
+        assert sum(term[f"{size}_share"] for term in found.values()) == pytest.approx(1)
+    for name, weight in method.weights().items():
+        net.zero_grad()
+        term = weight * method.losses(net, of, TEACHER)[name]
+        assert found[name]["loss"] == pytest.approx(float(term.detach()), rel=1e-6)
+        if variant == "released" and name == "L_n":
+            assert not term.requires_grad
+            assert found[name]["gradient"] == found[name]["tail_gradient"] == 0
+            continue
+        term.backward()
+        of_all = torch.cat([p.grad.flatten() for p in net.parameters() if p.grad is not None])
+        of_tail = [p.grad.flatten() for key, p in net.named_parameters() if key.startswith("tail.")]
+        assert found[name]["gradient"] == pytest.approx(float(of_all.norm()), rel=1e-5)
+        assert found[name]["tail_gradient"] == pytest.approx(float(torch.cat(of_tail).norm()), rel=1e-5)  # type: ignore[arg-type]
+
+
+def test_shares_leave_gradients_and_graph_alone() -> None:
+    method, net, of = Full(parameters(lambda_n=0.0, lambda_c=0.0)), network(), batch(32, 30)
+    expected = gradients(method, net, of)
+    net.zero_grad()
+    terms = method.losses(net, of, TEACHER)
+    found = shares(net, terms, method.weights())
+    assert all(parameter.grad is None for parameter in net.parameters())
+    assert found["L_c"]["gradient_share"] == found["L_n"]["loss_share"] == 0
+    terms["loss"].backward()
+    for name, parameter in net.named_parameters():
+        if name in expected:
+            assert torch.equal(parameter.grad, expected[name])  # type: ignore[arg-type]
+    before = Full(parameters()).losses(net, batch(32), TEACHER)  # no context term acts yet
+    assert "L_c" not in shares(net, before, Full(parameters()).weights())

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import json
 import re
 import subprocess
 import sys
@@ -15,6 +17,7 @@ import pytest
 from ctxgcd import runs
 from ctxgcd.config import Params, parse
 from ctxgcd.errors import UserError
+from ctxgcd.names import NOT_IN_PAPER
 from ctxgcd.runs import identity, parse_row, requested_benchmarks, resolve, table_runs
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -523,3 +526,120 @@ def test_overrides_reach_images_and_features_too(committed: dict[str, Any]) -> N
     shared, run = runs.protocol_of(params, "fashion"), resolve(params, "fashion", "simgcd", 0)
     assert (shared.resize, shared.crop, shared.backbone) == (run["resize"], run["crop"], "dino_vitb16")
     assert runs.backbone_of(params, "fashion").model == run["model"] == "vit_base_patch16_224.dino"
+
+
+# -- K, seeds, unknowns --------------------------------------------------------------------------------
+
+
+def test_k_is_true_given_or_estimated(params: Params, committed: dict[str, Any]) -> None:
+    def k(row: str, of: Params = params) -> tuple[Any, str]:
+        resolved = resolve(of, "cub50", row, 0)
+        return resolved["K"], resolved["K_source"]
+
+    assert k("simgcd") == (50, "true")
+    assert k("simgcd+K=true") == (50, "true")
+    assert k("full-paper+K=60+tau=1.0") == (60, "given")
+    assert k("kmeans+K=60") == k("gcd+K=60") == (60, "given")
+    assert k("simgcd+K=50") == (50, "given")
+    assert k("simgcd+K=estimated") == (runs.ESTIMATED, "estimated")
+    rows = ("simgcd", "simgcd+K=50", "simgcd+K=60", "simgcd+K=estimated")
+    assert len({identity(resolve(params, "cub50", row, 0)) for row in rows}) == 4
+    assert k("simgcd", edited(committed, "benchmarks.cub50.K", 70)) == (70, "given")
+    assert k("simgcd+K=true", edited(committed, "benchmarks.cub50.K", 70)) == (50, "true")
+    assert k("simgcd", edited(committed, "benchmarks.cub50.K", "estimated")) == (runs.ESTIMATED, "estimated")
+    for value in ("1.5", "23", "guessed", "false"):
+        words = told(lambda value=value: resolve(params, "cub50", f"simgcd+K={value}", 0))  # type: ignore[misc]
+        assert "true, estimated or a number of at least 24" in words
+    assert "only 1500 training images" in told(lambda: resolve(params, "cub50", "simgcd+K=1501", 0))
+    assert resolve(params, "cub50_trial", "simgcd+K=13", 0)["K"] == 13  # half of the 24 old classes are old there
+    for value in (1, 0, "guessed", False, 1.5, None):
+        assert "benchmarks.cub50.K" in told(lambda value=value: edited(committed, "benchmarks.cub50.K", value))  # type: ignore[misc]
+
+
+def test_an_estimate_is_read_from_its_file(tmp_path: Path) -> None:
+    file = tmp_path / "cub50.json"
+    file.write_text('{"K": 61}')
+    assert runs.read_estimate(file) == 61
+    for text in ("", "{}", "[]", '{"K": null}'):
+        file.write_text(text)
+        assert "holds no estimate of K; delete it" in told(lambda: runs.read_estimate(file))
+    assert "holds no estimate" in told(lambda: runs.read_estimate(tmp_path / "none.json"))
+
+
+def test_gcd_reads_what_it_uses(params: Params) -> None:
+    read = resolve(params, "cub", "gcd", 0)
+    assert {"gcd_head_dim", "semi_kmeans_restarts", "semi_kmeans_iterations", "lr", "tail_blocks"} <= read.keys()
+    unread = {
+        "teacher_warmup_epochs",
+        "teacher_schedule",
+        "student_temperature",
+        "entropy_weight",
+        "T_warm",
+        "k",
+        "tau",
+    }
+    assert not unread & read.keys()
+    assert read["gcd_head_dim"] == 65536
+    assert "gcd_head_dim" not in resolve(params, "cub", "simgcd", 0)
+    # A value that it does not read can't make it impossible.
+    assert resolve(params, "cub50", "gcd+epochs=3", 0)["epochs"] == 3
+
+
+def test_a_teacher_warms_up_within_the_training(params: Params, committed: dict[str, Any]) -> None:
+    words = told(lambda: resolve(params, "cub50", "simgcd+epochs=3", 0))
+    assert "teacher_warmup_epochs 10 exceeds epochs 3; give" in words
+    for key, value in (("teacher_warmup_epochs", 201), ("epochs", 29)):
+        changed = copy.deepcopy(committed)
+        changed["protocols"]["paper"][key] = value
+        assert "exceeds epochs" in told(lambda changed=changed: runs.check_all(parse(changed)))  # type: ignore[misc]
+
+
+def test_a_benchmark_can_have_seeds_of_its_own(params: Params, committed: dict[str, Any]) -> None:
+    def seeds(of: Params, table: str) -> list[int]:
+        return sorted({run.seed for run in table_runs(of, table)})
+
+    assert seeds(params, "ablation_cub50") == seeds(params, "statistics_cub50") == list(range(10))
+    assert seeds(params, "unknowns_cub50") == [0, 1, 2]
+    assert seeds(params, "sensitivity_cub50") == seeds(params, "ablation_cub") == [0, 1, 2]
+    own = committed["seeds_of"]["cub50"]
+    assert "did you mean 'cub50'?" in told(lambda: edited(committed, "seeds_of", {"cub5": own}))
+    assert "seeds_of.cub50.main" in told(lambda: edited(committed, "seeds_of", {"cub50": own | {"main": [1, 1]}}))
+
+
+def test_what_is_compared_with_what(params: Params, committed: dict[str, Any]) -> None:
+    pairs = runs.table_pairs(params, "unknowns")
+    found = {run.row for run in table_runs(params, "unknowns_cub50")}
+    assert {*pairs, *pairs.values()} == found
+    for row, against in pairs.items():
+        base, changed = (resolve(params, "cub50", name, 0) for name in (against, row))
+        assert base != changed | {"row": base["row"]}, row
+    pairs = runs.table_pairs(params, "statistics")
+    assert set(pairs.values()) == {"simgcd"}
+    assert {"gcd", "full-paper", "full-mended", "full-paper-zero"} < set(pairs)
+    assert not {"simgcd", "kmeans"} & set(pairs)
+    found = {run.row for run in table_runs(params, "statistics_cub50")}
+    assert found == {*pairs, "simgcd"}
+    words = told(lambda: edited(committed, "rows.unknowns", {"full-paper": "full-paper"}))
+    assert "rows: 'full-paper' is compared with itself under unknowns; name another row" in words
+    edited(committed, "rows.unknowns", {"full-paper": "simgdc"})
+    assert "did you mean 'simgcd'?" in told(lambda: runs.check_all(parse(committed)))
+
+
+def test_values_that_the_paper_does_not_give_are_marked(params: Params) -> None:
+    text = (ROOT / "params.yaml").read_text(encoding="utf-8")
+    paper = text[text.index("\n  paper:\n    k:") : text.index("\n  paper_stated:")]
+    marked = {line.split(":")[0].strip() for line in paper.splitlines() if "not given in the paper" in line}
+    assert marked == set(NOT_IN_PAPER)
+
+
+def test_planned_and_existing(params: Params, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    planned = runs.planned_rows(params)
+    assert {"table": "main_ssb", "benchmark": "cub", "row": "gcd", "seeds": [0, 1, 2]} in planned
+    monkeypatch.chdir(tmp_path)
+    assert runs.existing_metrics(params, planned) == []
+    now, before = (runs.Run("cub", "simgcd", seed) for seed in (0, 1))
+    for run, changes in ((now, {}), (before, {"lr": 0.2})):
+        made = {"seed": run.seed, "parameters": resolve(params, "cub", "simgcd", run.seed) | changes}
+        Path(run.folder).mkdir(parents=True)
+        Path(run.file("metrics.json")).write_text(json.dumps(made), encoding="utf-8")
+    assert [metrics["seed"] for metrics in runs.existing_metrics(params, planned)] == [0]

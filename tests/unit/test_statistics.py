@@ -11,9 +11,12 @@ import pytest
 from scipy import stats
 
 from ctxgcd.errors import UserError
+from ctxgcd.names import TERM_SIZES
 from ctxgcd.tables.audit import audit, audit_listing
 from ctxgcd.tables.listing import Listing, write_listing
-from ctxgcd.tables.statistics import against_baseline, holm, paired, statistics, statistics_listing
+from ctxgcd.tables.statistics import holm, paired, statistics, statistics_listing
+from ctxgcd.tables.status import status, status_listing
+from ctxgcd.tables.terms import terms_listing, terms_table
 
 
 def test_paired_is_the_t_test() -> None:
@@ -64,7 +67,7 @@ def test_statistics_pairs_common_seeds() -> None:
     metrics += [run("full-paper", seed, 41.0 + seed + 0.1 * seed) for seed in (3, 1, 2, 7)]
     metrics += [run("full-paper-zero", seed, 40.0 + seed) for seed in (0, 1)]
     frame = statistics(
-        metrics, pairs=against_baseline(["simgcd", "full-paper", "full-paper-zero", "full-mended"]), benchmark="cub50"
+        metrics, pairs=dict.fromkeys(["full-paper", "full-paper-zero", "full-mended"], "simgcd"), benchmark="cub50"
     )
     full, zero, mended = (row for _, row in frame.iterrows())
     assert (full["n"], full["seeds"]) == (3, "1 2 3")
@@ -121,3 +124,81 @@ def test_a_listing_escapes_its_texts(tmp_path: Path) -> None:
     assert "a\\|b" in text
     assert r"100\%" in tex
     assert r"\{n\}" in tex
+
+
+def test_any_row_can_be_compared_with_any_other() -> None:
+    metrics = [run("full-paper", seed, 40.0 + seed) for seed in range(3)]
+    metrics += [run("full-paper+K=60", seed, 39.0 + 1.1 * seed, K=60, K_source="given") for seed in range(3)]
+    metrics += [run("full-paper+tau=1.0", seed, 40.0 + seed) for seed in range(3)]
+    pairs = {"full-paper+K=60": "full-paper", "full-paper+tau=1.0": "full-paper+K=60"}
+    frame = statistics(metrics, pairs=pairs, benchmark="cub50")
+    assert list(frame["against"]) == ["full-paper", "full-paper+K=60"]
+    assert [float(v) for v in frame["all_per_seed"][0].split()] == pytest.approx([-1.0, -0.9, -0.8])
+    assert [float(v) for v in frame["all_per_seed"][1].split()] == pytest.approx([1.0, 0.9, 0.8])
+    listing = statistics_listing(frame, "Title")
+    assert listing.lines[0][0] == "Full method (paper), K = 60 against Full method (paper)"
+    assert (
+        listing.notes[-1] == "K = 60 (given): Full method (paper), K = 60; 50 (true): Full method (paper), tau = 1.0."
+    )
+
+
+# -- size of the terms -----------------------------------------------------------------------------------
+
+
+def shares(epoch: int, share: float) -> dict[str, Any]:
+    def sizes(weight: float, of: float) -> dict[str, float]:
+        values = {f"{size}{kind}": of * 2 if not kind else of for size in TERM_SIZES for kind in ("", "_share")}
+        return {"weight": weight, **values}
+
+    return {"epoch": epoch, "terms": {"cls": sizes(0.35, 1 - share), "L_c": sizes(0.3, share)}}
+
+
+def test_terms_are_averaged_over_seeds() -> None:
+    metrics = [
+        run("full-paper", seed, 1.0, shares=[shares(2, 0.1), shares(9, 0.2 * seed)], active_from={"cls": 0, "L_c": 2})
+        for seed in (0, 1, 2)
+    ]
+    frame = terms_table(metrics, rows=["full-paper", "full-mended"], benchmark="cub50")
+    assert [(row["epoch"], row["term"], row["n"]) for _, row in frame.iterrows()] == [
+        (2, "cls", 3),
+        (2, "L_c", 3),
+        (9, "cls", 3),
+        (9, "L_c", 3),
+    ]
+    last = frame.iloc[3]
+    assert (last["weight"], last["active_from"]) == (0.3, 2)
+    assert (last["gradient_share_mean"], last["gradient_share_std"]) == (pytest.approx(0.2), pytest.approx(0.2))
+    assert last["loss_mean"] == pytest.approx(0.4)
+    listing = terms_listing(frame, "Title")
+    assert listing.lines[3] == ["Full method (paper)", "9", "L_c", "0.3", "2", "3", "20.0", "20.0", "20.0"]
+    assert len(terms_table([], rows=["simgcd"], benchmark="cub50")) == 0
+
+
+# -- state of the published rows -------------------------------------------------------------------------
+
+
+def test_every_published_row_has_a_state() -> None:
+    planned = [
+        {"table": table, "benchmark": "cub", "row": row, "seeds": [0, 1]}
+        for table, row in (("main_ssb", "simgcd"), ("main_ssb", "kmeans"), ("ablation_cub", "full-paper"))
+    ]
+    made = {"environment": {"device": "card A"}}
+    metrics = [run("simgcd", seed, 60.0 + seed, benchmark="cub", **made) for seed in (0, 1, 7)]
+    metrics += [run("kmeans", 1, 34.0, benchmark="cub", **made)]
+    frame = status(planned, metrics, built=["kmeans", "simgcd", "full"])
+    assert len(frame) == 99
+    by_key = frame.set_index(["table", "benchmark", "method"])
+    done = by_key.loc[("ssb", "cub", "simgcd")]
+    assert (done["state"], done["n"], done["device"], done["row"]) == ("reproduced", 2, "card A", "simgcd")
+    assert done["all_difference"] == pytest.approx(60.5 - 60.3)
+    begun = by_key.loc[("ssb", "cub", "kmeans")]
+    assert (begun["state"], begun["why"]) == ("only planned", "1 of 2 runs are made")
+    planned_only = by_key.loc[("losses", "cub", "full")]
+    assert (planned_only["state"], planned_only["why"]) == ("only planned", "0 of 2 runs are made")
+    assert by_key.loc[("ssb", "cub", "dccl"), "why"] == "this method is not built"
+    assert by_key.loc[("ssb", "scars", "simgcd"), "why"] == "params.yaml lists no such row"
+    assert by_key.loc[("sensitivity", "cub", "full[k=20]"), "why"] == "params.yaml lists no such row"
+    assert (frame["state"] == "reproduced").sum() == 1
+    listing = status_listing(frame)
+    assert "1 reproduced, 2 only planned, 96 not possible here" in listing.title
+    assert all(len(line) == len(listing.head) for line in listing.lines)

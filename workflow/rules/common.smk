@@ -189,6 +189,7 @@ def table_request(table):
             "kind": kind,
             "rows": list(rows),
             "benchmarks": benchmarks,
+            "pairs": runs.table_pairs(PARAMS, kind),
             "note": " ".join(sorted(notes - {""})),
         }
     )
