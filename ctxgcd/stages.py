@@ -6,10 +6,29 @@ from collections.abc import Iterable
 from typing import Any
 
 from ctxgcd.config import Params
-from ctxgcd.runs import DEMO, benchmark_files, protocol_of, requested_benchmarks, table_files
+from ctxgcd.runs import (
+    DEMO,
+    ESTIMATED,
+    benchmark_files,
+    protocol_of,
+    requested_benchmarks,
+    resolve,
+    runs_of,
+    table_files,
+)
 
 CODE = ["ctxgcd", "workflow", "Snakefile"]  # a change asks Snakemake, which decides what it means
-COMMON = ("split", "seeds", "rows", "sensitivity", "tables", "all_tables", "settings")  # sections read by every run
+COMMON = (
+    "split",
+    "seeds",
+    "seeds_of",
+    "estimate",
+    "rows",
+    "sensitivity",
+    "tables",
+    "all_tables",
+    "settings",
+)  # sections read by every run
 
 
 def stages(params: Params) -> dict[str, Any]:
@@ -29,7 +48,7 @@ def stages(params: Params) -> dict[str, Any]:
         found["tables"] = _stage(
             " ".join(table_files(table)[0] for table in over_several),
             [file for table in over_several for file in table_files(table)],
-            ["seeds", "rows", "tables", "all_tables"],
+            ["seeds", "seeds_of", "rows", "tables", "all_tables"],
             _unique(f"results/runs/{benchmark}" for table in shared for benchmark in params.tables[table]),
         )
     found |= {_name(benchmark): _benchmark_stage(params, benchmark) for benchmark in _unique(others)}
@@ -45,6 +64,10 @@ def _benchmark_stage(params: Params, benchmark: str) -> dict[str, Any]:
     own = [f"backbones.{protocol_of(params, benchmark).backbone}", f"protocols.{protocol}", f"benchmarks.{benchmark}"]
     runs = f"results/runs/{benchmark}"  # one directory: DVC refuses a path inside another one
     splits = [f"results/splits/{benchmark}.{suffix}" for suffix in ("csv", "sha256", "source.json")]
+    kinds = ("main", "ablation", "sensitivity")
+    needed = {run.row: run for kind in kinds for run in runs_of(params, kind, benchmark)}.values()
+    if any(resolve(params, benchmark, run.row, run.seed)["K"] == ESTIMATED for run in needed):
+        splits += [f"results/estimates/{benchmark}.{suffix}" for suffix in ("json", "csv")]
     files = [file for file in benchmark_files(params, benchmark) if not file.startswith(f"{runs}/")]
     target = "demo" if benchmark == DEMO else f"benchmark_{benchmark}"
     return _stage(target, [runs, *splits, *files], [*COMMON, *own])

@@ -15,7 +15,7 @@ from ctxgcd.tables.published import QUANTITIES, load, paper_keys, paper_table
 REPRODUCED, PLANNED, IMPOSSIBLE = "reproduced", "only planned", "not possible here"
 NO_METHOD = "this method is not built"
 NOT_ASKED = "params.yaml lists no such row"
-COLUMNS = ["table", "benchmark", "method", "row", "state", "n", "device", "why"]
+COLUMNS = ["table", "benchmark", "method", "row", "state", "K", "K_source", "n", "device", "why"]
 COLUMNS += [f"{q}_{of}" for q in QUANTITIES for of in ("published", "mean", "std", "difference", "verdict")]
 
 
@@ -56,6 +56,7 @@ def _state(one: Mapping[str, Any], metrics: list[dict[str, Any]]) -> dict[str, A
     entry["why"] = "" if n == seeds else f"{n} of {seeds} runs are made"
     if n:
         own = [run for run in metrics if (run["benchmark"], run["row"]) == (one["benchmark"], one["row"])]
+        entry |= {key: made[key] for key in ("K", "K_source")}
         entry["device"] = ", ".join(sorted({run["environment"]["device"] for run in own}))
         entry |= {f"{q}_{of}": made[f"{q}_{of}"] for q in QUANTITIES for of in ("mean", "std", "difference", "verdict")}
     return entry

@@ -11,7 +11,7 @@ from ctxgcd.names import TERM_SIZES
 from ctxgcd.tables.display import method_name
 from ctxgcd.tables.listing import Listing
 
-COLUMNS = ["benchmark", "method", "epoch", "term", "weight", "active_from", "n"]
+COLUMNS = ["benchmark", "method", "K", "K_source", "epoch", "term", "weight", "active_from", "n"]
 COLUMNS += [f"{kind}{of}_{m}" for kind in TERM_SIZES for of in ("", "_share") for m in ("mean", "std")]
 
 
@@ -22,7 +22,8 @@ def terms_table(metrics: Sequence[Mapping[str, Any]], *, rows: Sequence[str], be
     of all terms' sizes.
     """
     lines = [
-        {"row": run["row"], "epoch": shares["epoch"], "term": name, "active_from": run["active_from"][name], **sizes}
+        {key: run[key] for key in ("row", "K", "K_source")}
+        | {"epoch": shares["epoch"], "term": name, "active_from": run["active_from"][name], **sizes}
         for run in metrics
         if run["benchmark"] == benchmark and run["row"] in rows
         for shares in run["shares"]
@@ -34,7 +35,7 @@ def terms_table(metrics: Sequence[Mapping[str, Any]], *, rows: Sequence[str], be
         own = frame[frame["row"] == row] if len(frame) else frame
         for (epoch, term), group in own.groupby(["epoch", "term"], sort=False) if len(own) else ():
             entry = {"benchmark": benchmark, "method": row, "epoch": epoch, "term": term, "n": len(group)}
-            entry |= {key: group[key].iloc[0] for key in ("weight", "active_from")}
+            entry |= {key: group[key].iloc[0] for key in ("K", "K_source", "weight", "active_from")}
             for size in (f"{kind}{of}" for kind in TERM_SIZES for of in ("", "_share")):
                 entry |= {f"{size}_mean": group[size].mean(), f"{size}_std": group[size].std(ddof=1)}
             entries.append(entry)

@@ -81,7 +81,11 @@ def small(tmp_path_factory: pytest.TempPathFactory) -> Path:
     params = yaml.safe_load((folder / "params.yaml").read_text())
     quick = {"resize": 32, "crop": 32, "view_bank": 0, "projector_width": 64, "epochs": 2, "T_warm": 1}
     params["seeds"] = [0]
-    params["rows"] = {"main": ["full-paper"], "ablation": ["full-paper"]}
+    params["rows"] = {
+        "main": ["full-paper"],
+        "ablation": ["full-paper"],
+        "unknowns": {"full-paper+tau=1.0": "full-paper"},
+    }
     params["sensitivity"] = {"lambda_n": [0.3], "lambda_c": [0.3], "k": [10]}
     params["protocols"]["fashion"] |= quick | {"teacher_warmup_epochs": 1}
     params["benchmarks"]["fashion"]["trial"] = True

@@ -17,7 +17,7 @@ from ctxgcd.errors import UserError
 from ctxgcd.tables import aggregate, published, render
 from ctxgcd.tables.display import method_name
 
-MAIN_ROWS = ["kmeans", "simgcd", "full-paper", "full-released"]
+MAIN_ROWS = ["kmeans", "gcd", "simgcd", "full-paper", "full-released"]
 LOSS_ROWS = ["simgcd", "full-paper-without-n", "full-paper-without-c", "full-paper"]
 SENSITIVITY_ROWS = [
     "full-paper",
@@ -267,7 +267,7 @@ def test_markdown_marks_and_published_line() -> None:
     assert "| Full method (released) | 3 | **62.0 ± 1.0** | **67.0 ± 1.0** | **59.0 ± 1.0** |" in lines
     at = next(i for i, line in enumerate(lines) if line.startswith("| SimGCD"))
     assert lines[at + 1] == "| <sub>published</sub> | | <sub>60.3 ≈</sub> | <sub>65.6 ≈</sub> | <sub>57.7 ≈</sub> |"
-    assert "- Missing: k-means, Full method (paper)." in lines
+    assert "- Missing: k-means, GCD, Full method (paper)." in lines
     assert "- CUB: 4,496 images; K = 200 (true); scored at epoch 199." in lines
     assert "| SimGCD | 0, 1, 2 | 59.0, 60.0, 61.0 | 64.0, 65.0, 66.0 | 56.0, 57.0, 58.0 |" in lines
 

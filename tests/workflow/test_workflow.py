@@ -38,9 +38,10 @@ NO_TEST = ("scars", OWN)  # Cars' labelled test annotations are rare, so the fix
 BANKED = ("cifar10",)  # trained from a view bank, the others from fresh views
 MAIN_ROWS = ["full-paper"]
 ABLATION_ROWS = ["simgcd", "full-paper-without-n", "full-paper", "full-released"]
-KMEANS = ("cifar10", "kmeans", 0)  # a run that the real call makes beside its tables
+UNKNOWNS = {"full-paper+K=estimated": "full-paper"}
+BESIDE = [("cifar10", "kmeans", 0), ("cifar10", "gcd", 0)]  # runs that the real call makes beside its tables
 TRAINED = {(b, row, 0) for of in REAL.values() for b in of for row in MAIN_ROWS}
-TRAINED |= {("cub", row, 0) for row in ABLATION_ROWS}
+TRAINED |= {("cub", row, 0) for row in (*ABLATION_ROWS, *UNKNOWNS)}
 
 # One process runs this file, so that its real runs happen once.
 pytestmark = pytest.mark.xdist_group("workflow")
@@ -116,8 +117,8 @@ def fresh(folder: Path, data: Path) -> Project:
 
 def shrink(content: dict[str, Any], images: dict[str, dict[str, int]]) -> None:
     """Make the committed parameters tiny: a random ViT, 32 pixels, 4 epochs, one seed, few rows."""
-    content["seeds"] = [0]
-    content["rows"] = {"main": ["kmeans", *MAIN_ROWS], "ablation": ABLATION_ROWS}
+    content |= {"seeds": [0], "seeds_of": {}, "estimate": {"seed": 0, "restarts": 1, "most": 204}}
+    content["rows"] = {"main": ["kmeans", "gcd", *MAIN_ROWS], "ablation": ABLATION_ROWS, "unknowns": UNKNOWNS}
     content["sensitivity"] = {"lambda_n": [0.1, 0.3], "lambda_c": [0.3], "k": [4, 8]}
     content["backbones"]["tiny"] = {
         **{"model": "vit_tiny_patch16_224", "weights": "tiny.pth", "sha256": "", "note": ""},
@@ -127,6 +128,7 @@ def shrink(content: dict[str, Any], images: dict[str, dict[str, int]]) -> None:
         **{"backbone": "tiny", "resize": 36, "crop": 32, "tail_blocks": 1, "view_bank": 0},
         **{"projector_width": 32, "projection_dim": 16, "epochs": 4, "T_warm": 1, "batch_size": 32},
         **{"teacher_warmup_epochs": 2, "kmeans_restarts": 2, "threads": 1},
+        **{"gcd_head_dim": 64, "semi_kmeans_restarts": 2},
     }
     content["protocols"]["bank"] = {**content["protocols"]["paper"], "view_bank": 2}
     for settings in content["settings"].values():
@@ -141,7 +143,7 @@ def add_own(content: dict[str, Any], folder: Path) -> None:
     """What a user writes to make a benchmark of a folder."""
     content["benchmarks"][OWN] = {
         **{"reader": "folder", "path": str(folder), "listing": "", "labelled": "labelled.txt", "classes": 6},
-        **{"images": "any", "protocol": "paper", "entropy_weight": 1.0, "overrides": {}, "settings": {}},
+        **{"images": "any", "K": True, "protocol": "paper", "entropy_weight": 1.0, "overrides": {}, "settings": {}},
     }
     content["tables"]["main_flowers"] = [OWN]
 
@@ -190,9 +192,9 @@ def finished(tmp_path_factory: pytest.TempPathFactory, tiny: Project) -> tuple[P
     """The project after one call that made the main tables of all eight benchmarks and the ablation of CUB."""
     project = tiny.copy(tmp_path_factory.mktemp("finished") / "project")
     project.change(cut_to_real)
-    tables = (*REAL, "ablation_cub", "statistics_cub", "audit_published")
+    tables = (*REAL, "ablation_cub", "statistics_cub", "terms_cub", "unknowns_cub", "audit_published")
     targets = [f"results/{table}.{suffix}" for table in tables for suffix in ("csv", "md")]
-    result = project.call("--cores", "2", *targets, folder_of(KMEANS) + "/metrics.json")
+    result = project.call("--cores", "2", *targets, *(folder_of(run) + "/metrics.json" for run in BESIDE))
     assert result.code == 0, result.output[-6000:]
     return project, result
 
@@ -226,7 +228,7 @@ def refused(result: Result, *words: str) -> None:
 
 def test_all_tables_plans_trainings_of_all_eight(tiny: Project) -> None:
     result = tiny.dry("all_tables")
-    rows = {"kmeans", *MAIN_ROWS, *ABLATION_ROWS, "full-paper+lambda_n=0.3", "full-paper+k=8"}
+    rows = {"kmeans", "gcd", *MAIN_ROWS, *ABLATION_ROWS, "full-paper+lambda_n=0.3", "full-paper+k=8"}
     assert result.trainings == {(benchmark, row, 0) for benchmark in EIGHT for row in rows}
     assert result.jobs["train"] == result.jobs["score"] == len(EIGHT) * len(rows)
     assert not (tiny.folder / "results").exists()
@@ -241,7 +243,7 @@ def test_demo_needs_no_data(tmp_path: Path) -> None:
     result = project.dry("demo")
     assert {benchmark for benchmark, _, _ in result.trainings} == {"fashion"}
     assert sum(row == "kmeans" for _, row, _ in result.trainings) == 3
-    assert len(result.trainings) == result.jobs["train"] == 45 + 3
+    assert len(result.trainings) == result.jobs["train"] == 45 + 3 + 3
 
 
 def test_one_table_plans_its_runs_alone(tiny: Project) -> None:
@@ -254,7 +256,7 @@ def test_one_table_plans_its_runs_alone(tiny: Project) -> None:
 
 
 def test_each_run_is_trained_once(finished: tuple[Project, Result]) -> None:
-    expected = TRAINED | {KMEANS}
+    expected = TRAINED | set(BESIDE)
     project, result = finished
     assert result.trainings == expected
     assert result.output.count("Training ") == len(expected)
@@ -288,6 +290,56 @@ def test_tables(done: Project) -> None:
     ablation = pd.read_csv(done.folder / "results/ablation_cub.csv")
     shown = ablation[(ablation.set == "unlabelled") & (ablation.metric == "v2")]
     assert list(shown.method) == ABLATION_ROWS
+
+
+def test_an_estimated_k_reaches_the_run_and_its_tables(done: Project) -> None:
+    estimate = json.loads((done.folder / "results/estimates/cub.json").read_text())
+    tried = pd.read_csv(done.folder / "results/estimates/cub.csv").set_index("K").accuracy
+    assert 100 < estimate["K"] <= 204
+    assert tried[estimate["K"]] == tried.max() == estimate["accuracy"]
+    metrics = json.loads((done.folder / folder_of(("cub", "full-paper+K=estimated", 0)) / "metrics.json").read_text())
+    assert (metrics["K"], metrics["K_source"]) == (estimate["K"], "estimated")
+    unknowns = pd.read_csv(done.folder / "results/unknowns_cub.csv")
+    assert list(unknowns.K_source) == ["estimated"]
+    assert list(unknowns.K) == [estimate["K"]]
+    text = (done.folder / "results/unknowns_cub.md").read_text()
+    assert f"K = {estimate['K']} (estimated)" in text
+
+
+def test_terms_say_how_large_each_is(done: Project) -> None:
+    terms = pd.read_csv(done.folder / "results/terms_cub.csv")
+    assert set(terms.method) == set(ABLATION_ROWS)
+    released = terms[(terms.method == "full-released") & (terms.term == "L_n")]
+    assert (released.gradient_mean == 0).all()
+    assert (released.loss_mean > 0).all()
+    paper = terms[(terms.method == "full-paper") & (terms.term == "L_n")]
+    assert sorted(paper.epoch) == [1, 3]  # where it starts, and the last
+    assert (paper.tail_gradient_mean > 0).all()
+    shares = terms.groupby(["method", "epoch"])[["loss_share_mean", "gradient_share_mean"]].sum()
+    assert shares.to_numpy() == pytest.approx(1)
+
+
+def test_gcd_keeps_its_centres(done: Project) -> None:
+    folder = done.folder / folder_of(("cifar10", "gcd", 0))
+    final = torch.load(folder / "final.pt", weights_only=True)
+    assert final["centres"].shape == (10, 192)
+    history = pd.read_csv(folder / "history.csv")
+    assert history[["info_nce", "sup_con"]].notna().all(axis=None)
+    assert history[["teacher_temperature", "distill", "cls", "L_c"]].isna().all(axis=None)
+
+
+def test_status_tells_what_is_reproduced(another: Project) -> None:
+    result = another.call("status")
+    assert result.code == 0, result.output
+    found = pd.read_csv(another.folder / "results/status_published.csv")
+    done = found[found.state == "reproduced"]
+    assert set(zip(done.table, done.benchmark, done.method, strict=True)) == {
+        *((table, b, "full") for table in ("ssb", "generic", "challenging") for b in REAL[f"main_{table}"]),
+        ("losses", "cub", "full"),
+        ("losses", "cub", "full_wo_n"),
+        ("losses", "cub", "simgcd"),
+    }
+    assert done.device.str.startswith("cpu: ").all()
 
 
 def test_a_number_of_a_table_is_that_of_its_run(done: Project) -> None:
@@ -375,7 +427,7 @@ def test_seeds_are_paired_over_rows(done: Project) -> None:
 def test_learns_something(done: Project) -> None:
     history = pd.read_csv(done.folder / "results/runs/cifar10/full-paper/seed0/history.csv")
     assert history.cls.iloc[-1] < history.cls.iloc[0]
-    scores = json.loads((done.folder / folder_of(KMEANS) / "metrics.json").read_text())["scores"]
+    scores = json.loads((done.folder / folder_of(BESIDE[0]) / "metrics.json").read_text())["scores"]
     v2 = next(score for score in scores if (score["set"], score["metric"]) == ("unlabelled", "v2"))
     assert v2["all"] > 20  # 10 classes told apart by colour, of which a guess gets 10 percent
 
@@ -415,7 +467,7 @@ def test_data_may_move_and_time_stamps_may_change(another: Project, tmp_path: Pa
 
 def test_learning_rate_trains_its_protocol_again(another: Project) -> None:
     another.change(lambda content: content["protocols"]["paper"].update(lr=0.05))
-    planned = another.dry("all_tables", folder_of(KMEANS) + "/metrics.json").trainings
+    planned = another.dry("all_tables", folder_of(BESIDE[0]) + "/metrics.json").trainings
     assert planned == {run for run in TRAINED if run[0] not in (*BANKED, "imagenet_1k")}  # which has an lr of its own
 
 
