@@ -7,7 +7,7 @@ from typing import Any
 
 import pandas as pd
 
-from ctxgcd.names import TERM_SIZES
+from ctxgcd.names import LOSS_TERMS, TERM_SIZES
 from ctxgcd.tables.display import method_name
 from ctxgcd.tables.listing import Listing
 
@@ -43,25 +43,38 @@ def terms_table(metrics: Sequence[Mapping[str, Any]], *, rows: Sequence[str], be
 
 
 def terms_listing(frame: pd.DataFrame, title: str) -> Listing:
-    """Lay out one line a row, epoch and term."""
-    lines = [
-        [
-            *(method_name(row["method"]), str(row["epoch"]), row["term"]),
-            *(f"{row['weight']:g}", str(row["active_from"]), str(row["n"])),
-            *(f"{100 * row[f'{kind}_share_mean']:.1f}" for kind in TERM_SIZES),
-        ]
-        for _, row in frame.iterrows()
-    ]
+    """Lay out one line a row and epoch, one column a term: its shares of loss, gradient and the tail's gradient."""
+    terms = [term for term in LOSS_TERMS if (frame["term"] == term).any()]
+    lines = []
+    for (method, epoch), group in frame.groupby(["method", "epoch"], sort=False):
+        own = {row["term"]: row for _, row in group.iterrows()}
+        shares = {
+            name: "/".join(f"{100 * row[f'{size}_share_mean']:.1f}" for size in TERM_SIZES) for name, row in own.items()
+        }
+        lines.append(
+            [method_name(str(method)), str(epoch), str(group["n"].iloc[0]), *(shares.get(t, "") for t in terms)]
+        )
     return Listing(
         title=title,
-        head=["Row", "Epoch", "Term", "Weight", "Acts from", "n", "% of loss", "% of gradient", "% of tail's gradient"],
+        head=["Row", "Epoch", "n", *terms],
         lines=lines,
         notes=[
-            "Of each weighted term, in the first batch of the epoch, mean over n seeds: its size (without sign), "
-            "the norm of its gradient over all trained parameters, and over the backbone's tail alone, through which a "
-            "term changes the features that are classified; each as a share of the sum over all terms.",
+            "Each weighted term beside the others, in percent: its size (without sign) / the norm of its gradient over "
+            "all trained parameters / over the backbone's tail alone, through which it changes the features that are "
+            "classified; each as a share of the sum over all terms, in an epoch's first batch, mean over n seeds.",
             "Gradients of different terms may point against one another: a share says how large a term is, not what "
-            "it does. The released code's L_n has no gradient.",
+            "it does. The released code's L_n has no gradient. Values, weights and spreads are in the CSV beside this.",
+            *_started(frame),
         ],
-        numbers_from=3,
+        numbers_from=1,
     )
+
+
+def _started(frame: pd.DataFrame) -> list[str]:
+    """Say from which epoch the terms act that do not act from the start."""
+    late = frame[frame["active_from"] > 0].drop_duplicates(["method", "term"])
+    said = [
+        f"{' and '.join(group['term'])} of {method_name(str(method))} from epoch {start}"
+        for (method, start), group in late.groupby(["method", "active_from"], sort=False)
+    ]
+    return [f"Terms act from epoch 0, but {'; '.join(said)}."] if said else []

@@ -170,7 +170,9 @@ def test_terms_are_averaged_over_seeds() -> None:
     assert (last["gradient_share_mean"], last["gradient_share_std"]) == (pytest.approx(0.2), pytest.approx(0.2))
     assert last["loss_mean"] == pytest.approx(0.4)
     listing = terms_listing(frame, "Title")
-    assert listing.lines[3] == ["Full method (paper)", "9", "L_c", "0.3", "2", "3", "20.0", "20.0", "20.0"]
+    assert listing.head == ["Row", "Epoch", "n", "cls", "L_c"]
+    assert listing.lines[1] == ["Full method (paper)", "9", "3", "80.0/80.0/80.0", "20.0/20.0/20.0"]
+    assert listing.notes[-1] == "Terms act from epoch 0, but L_c of Full method (paper) from epoch 2."
     assert len(terms_table([], rows=["simgcd"], benchmark="cub50")) == 0
 
 

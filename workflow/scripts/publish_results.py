@@ -1,4 +1,4 @@
-"""Copy a benchmark's tables and figures to docs/measured/ with their origin, and the demo's table into README.md."""
+"""Copy a benchmark's tables and figures to docs/measured/ with their origin, some into README.md and findings.md."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any
 from ctxgcd.config import read
 from ctxgcd.errors import UserError, reported
 from ctxgcd.files import write_text
-from ctxgcd.runs import DEMO, benchmark_files
+from ctxgcd.runs import benchmark_files, table_files
 
 OUT = Path("docs/measured")
 MARK = "<!-- measured: {} -->"
@@ -36,6 +36,8 @@ def origin(metrics: list[dict[str, Any]]) -> str:
 
 def publish(benchmark: str) -> None:
     files = [Path(file) for file in benchmark_files(read(Path("params.yaml")), benchmark)]
+    unknowns = [Path(file) for file in table_files(f"unknowns_{benchmark}")]
+    files += unknowns if unknowns[0].exists() else []
     shown_kinds = {".csv", ".md", ".png"}
     wanted = [f for f in files if f.suffix in shown_kinds and "runs" not in f.parts and "duplicates" not in f.stem]
     shown = [file for file in wanted if file.exists()]
@@ -53,19 +55,20 @@ def publish(benchmark: str) -> None:
         elif file.suffix == ".png":
             page.append(f"![{file.stem}]({file.name})\n")
     write_text(OUT / f"{benchmark}.md", "\n".join(page))
-    if benchmark == DEMO:
-        show_in_readme(f"main_{benchmark}", page[1] + "\n" + (OUT / f"main_{benchmark}.md").read_text(encoding="utf-8"))
+    for place in (Path("README.md"), Path("docs/findings.md")):
+        for table in re.findall(MARK.format(rf"(\w+_{benchmark})"), place.read_text(encoding="utf-8"))[::2]:
+            show_in(place, table, page[1] + "\n" + (OUT / f"{table}.md").read_text(encoding="utf-8"))
 
 
-def show_in_readme(name: str, text: str) -> None:
-    """Put a measured text between its two marks in README.md, so that no number there is typed."""
-    readme, mark = Path("README.md"), re.escape(MARK.format(name))
-    before = readme.read_text(encoding="utf-8")
+def show_in(page: Path, name: str, text: str) -> None:
+    """Put a measured text between its two marks in a page, so that no number there is typed."""
+    mark = re.escape(MARK.format(name))
+    before = page.read_text(encoding="utf-8")
     between = f"{MARK.format(name)}\n{text.strip()}\n{MARK.format(name)}"
     after, count = re.subn(f"{mark}.*?{mark}", lambda _: between, before, flags=re.DOTALL)
     if count != 1:
-        raise UserError(f"README.md has no pair of marks '{MARK.format(name)}'; put them where the table belongs")
-    write_text(readme, after)
+        raise UserError(f"{page} has no pair of marks '{MARK.format(name)}'; put them where the table belongs")
+    write_text(page, after)
 
 
 def main() -> None:
