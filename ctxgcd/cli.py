@@ -35,6 +35,10 @@ def differences(params: Params, first: str, second: str, benchmark: str | None) 
 
     Values that the paper does not give are marked. Raises UserError for an unknown name.
     """
+    kinds = [name in params.settings for name in (first, second)]
+    if benchmark is not None and kinds[0] != kinds[1]:
+        named, row = (first, second) if kinds[0] else (second, first)
+        raise UserError(f"'{named}' names settings and '{row}' is a row; give two of one kind")
     both = [values_of(params, name, benchmark) for name in (first, second)]
     missing = "-"  # the row does not read this value
     lines = [

@@ -272,12 +272,8 @@ def parse(config: Mapping[str, Any], origin: str = "params.yaml") -> Params:
 
 def read(path: Path) -> Params:
     """Read and validate a params.yaml on disk."""
-    try:
-        return parse(yaml.safe_load(path.read_text(encoding="utf-8")), path.name)
-    except FileNotFoundError:
-        raise UserError(f"{path} does not exist; run from the folder that holds params.yaml") from None
-    except yaml.YAMLError as error:
-        raise UserError(f"{path.name} is not valid YAML: {' '.join(str(error).split())}") from None
+    check_file(path)
+    return parse(yaml.safe_load(path.read_text(encoding="utf-8")), path.name)
 
 
 def check_file(path: Path) -> None:
@@ -286,6 +282,8 @@ def check_file(path: Path) -> None:
         _unrepeated(yaml.compose(path.read_text(encoding="utf-8")), path.name)
     except FileNotFoundError:
         raise UserError(f"{path} does not exist here; run from the folder that holds it") from None
+    except OSError as error:
+        raise UserError(f"{path} cannot be read ({error.strerror}); name a readable file") from None
     except UnicodeDecodeError:
         raise UserError(f"{path.name} is not UTF-8 text; save it as UTF-8") from None
     except yaml.YAMLError as error:

@@ -101,8 +101,13 @@ def resolve(params: Params, benchmark: str, row: str, seed: int) -> dict[str, An
         _refuse(benchmark, params.benchmarks, "params.yaml", "benchmark")
     entry = params.benchmarks[benchmark]
     method, variant, overrides, terms, zeroed = parse_row(row)
-    k, k_source = assumed_k(entry, overrides.pop("K", entry.K), f"row '{row}'")
-    settings_name = overrides.pop("settings", SETTINGS_OF_VARIANT[variant or "paper"])
+    k, k_source = assumed_k(
+        entry,
+        overrides.get("K", entry.K),
+        f"benchmark {benchmark}, row {row}" if "K" in overrides else f"benchmarks.{benchmark}.K",
+    )
+    overrides.pop("K", None)
+    settings_name = str(overrides.pop("settings", SETTINGS_OF_VARIANT[variant or "paper"]))
     if settings_name not in params.settings:
         _refuse(settings_name, params.settings, f"row '{row}'", "settings")
 
@@ -248,9 +253,13 @@ def assumed_k(entry: Benchmark, asked: Any, where: str) -> tuple[int | str, str]
 def read_estimate(path: Path) -> int:
     """The K that estimate_k wrote. Raises UserError for a file that holds none."""
     try:
-        return int(json.loads(path.read_text(encoding="utf-8"))["K"])
-    except (OSError, ValueError, KeyError, TypeError):
-        raise UserError(f"{path} holds no estimate of K; delete it and run again") from None
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        content = None
+    k = content.get("K") if isinstance(content, dict) else None
+    if type(k) is not int or k < 2:
+        raise UserError(f"{path} holds no estimate of K; delete it and run again")
+    return k
 
 
 def _old_classes(entry: Official) -> tuple[int, ...]:
@@ -276,11 +285,11 @@ def table_rows(params: Params, kind: str, benchmark: str) -> list[str]:
     if kind == "ablation":
         return params.rows.ablation
     if kind == "statistics":
-        return [BASELINE, *table_pairs(params, kind)]
+        return [BASELINE, *table_pairs(params, kind, benchmark)]
     if kind == "terms":
         return [row for row in dict.fromkeys(params.rows.main + params.rows.ablation) if parse_row(row)[0] != "kmeans"]
     if kind == "unknowns":
-        return list(dict.fromkeys(name for pair in params.rows.unknowns.items() for name in pair))
+        return list(dict.fromkeys(name for pair in table_pairs(params, kind, benchmark).items() for name in pair))
     return list(dict.fromkeys(row for _, _, row in sensitivity_points(params, benchmark)))
 
 
@@ -318,12 +327,28 @@ def runs_of(params: Params, kind: str, benchmark: str) -> list[Run]:
     return [Run(benchmark, row, seed) for row in rows for seed in seeds]
 
 
-def table_pairs(params: Params, kind: str) -> dict[str, str]:
-    """Which row is compared with which, seed by seed, in a table of differences."""
+def table_pairs(params: Params, kind: str, benchmark: str) -> dict[str, str]:
+    """Which row is compared with which, seed by seed, in a table of differences.
+
+    Changes that change nothing on this benchmark are left out of the rows' names, so that no run is trained under two
+    names, and a row that then equals the other one is left out.
+    """
     if kind == "unknowns":
-        return params.rows.unknowns
+        short = {row: _shortest(params, benchmark, row) for pair in params.rows.unknowns.items() for row in pair}
+        pairs = {short[row]: short[against] for row, against in params.rows.unknowns.items()}
+        return {row: against for row, against in pairs.items() if row != against}
     trained = [row for row in params.rows.main + params.rows.ablation if parse_row(row)[0] != "kmeans"]
     return {row: BASELINE for row in trained if row != BASELINE}
+
+
+def _shortest(params: Params, benchmark: str, row: str) -> str:
+    """The row without those of its overrides that its benchmark's parameters say already."""
+    own = identity(resolve(params, benchmark, row, 0))
+    for override in re.findall(r"\+\w+=[\w.]+(?:-\d+)?", row):
+        shorter = row.replace(override, "", 1)
+        if identity(resolve(params, benchmark, shorter, 0)) == own:
+            row = shorter
+    return row
 
 
 def seeds_of(params: Params, kind: str, benchmark: str) -> list[int]:
@@ -361,11 +386,18 @@ def existing_metrics(params: Params, planned: Iterable[dict[str, Any]]) -> list[
     found = []
     for run in sorted(wanted):
         file = Path(run.file("metrics.json"))
-        if file.is_file():
+        if not file.is_file():
+            continue
+        asked = resolve(params, run.benchmark, run.row, run.seed)
+        try:
             metrics = json.loads(file.read_text(encoding="utf-8"))
-            asked = resolve(params, run.benchmark, run.row, run.seed)
-            if metrics["parameters"] | ({"K": ESTIMATED} if asked["K"] == ESTIMATED else {}) == asked:
+            estimate = Path(f"results/estimates/{run.benchmark}.json")
+            if asked["K"] == ESTIMATED and estimate.exists():
+                asked["K"] = read_estimate(estimate)
+            if metrics["parameters"] == asked:
                 found.append(metrics)
+        except (ValueError, KeyError, TypeError):
+            raise UserError(f"{file} is damaged; delete it and make that run again") from None
     return found
 
 
@@ -426,6 +458,8 @@ def check_all(params: Params) -> list[str]:
         for kind in ("main", "ablation", "sensitivity", "unknowns"):
             for row in table_rows(params, kind, benchmark):
                 resolved = resolve(params, benchmark, row, params.seeds[0])
+                if resolved["K"] == ESTIMATED:
+                    _check_estimate(params, benchmark, row)
                 if resolved["method"] == "full" and (active := active_epochs(resolved)) < 5:
                     said = f"{benchmark}/{row}: the context terms act in only {active} of {resolved['epochs']} epochs"
                     warnings[said] = None
@@ -435,6 +469,16 @@ def check_all(params: Params) -> list[str]:
                 "nothing to compare; add a value under sensitivity"
             )
     return list(warnings)
+
+
+def _check_estimate(params: Params, benchmark: str, row: str) -> None:
+    """Refuse an estimate that has no K to try; of a user's own images the labelled classes are not known yet."""
+    entry, most = params.benchmarks[benchmark], params.estimate.most
+    old = 1 if isinstance(entry, Own) else len(_old_classes(entry))
+    if most <= old:
+        raise UserError(
+            f"estimate.most is {most}, but benchmark {benchmark}, row {row} has {old} labelled classes; give more"
+        )
 
 
 def active_epochs(parameters: dict[str, Any]) -> int:
@@ -486,11 +530,15 @@ def check_possible(resolved: dict[str, Any], images: int) -> None:
 
 
 def _value(text: str) -> Any:
-    """A number where the text is one (also 1e-05, which YAML 1.1 reads as a string), else YAML's reading."""
+    """A number where the text is one (also 1e-05, which YAML 1.1 reads as a string), else a word, true or false.
+
+    Other numbers of YAML stay texts and are refused later: 060 would be 48 there.
+    """
     try:
         return json.loads(text)
     except json.JSONDecodeError:
-        return yaml.safe_load(text)
+        value = yaml.safe_load(text)
+        return value if isinstance(value, bool) else text
 
 
 def _refuse(name: str, valid: Iterable[str], where: str, kind: str) -> None:

@@ -18,8 +18,10 @@ def kmeans(
     threads: more than one are faster and add the rows of a cluster in no fixed order, so results may round apart.
 
     features: float [N, d]. Returns int64 [N] in 0..clusters-1 and float [clusters, d]. Raises UserError when
-    clusters is not in 1..N.
+    clusters is not in 1..N, or a feature is not finite.
     """
+    if not np.isfinite(features).all():
+        raise UserError("k-means: some features are not finite; check the backbone's weights")
     if not 1 <= clusters <= len(features):
         raise UserError(
             f"k-means with {clusters} clusters on {len(features)} images, expected 1 to {len(features)}: "

@@ -48,8 +48,11 @@ def semi_supervised_kmeans(
         int64 [N] in 0..clusters-1, and float [clusters, d].
 
     Raises:
-        UserError: `clusters` does not exceed every labelled class, or exceeds the number of rows that could fill it.
+        UserError: a feature is not finite; `clusters` does not exceed every labelled class, or exceeds the number of
+            rows that could fill it.
     """
+    if not features.isfinite().all():
+        raise UserError("semi-supervised k-means: some features are not finite; the training before it diverged")
     free, pinned = labels < 0, labels >= 0
     old = labels[pinned].unique()
     fresh = clusters - len(old)
@@ -96,7 +99,7 @@ def _start(features: Tensor, labels: Tensor, old: Tensor, clusters: int, stream:
 
 
 def _run(features: Tensor, labels: Tensor, centres: Tensor, iterations: int) -> tuple[float, Tensor, Tensor]:
-    """Lloyd's iterations from the given centres; the lowest inertia with its assignment and centres."""
+    """Lloyd's iterations from the given centres; the lowest inertia, its assignment and its clusters' means."""
     free = labels < 0
     rows = features[free]
     best: tuple[float, Tensor, Tensor] | None = None
@@ -115,7 +118,9 @@ def _run(features: Tensor, labels: Tensor, centres: Tensor, iterations: int) -> 
         if shift < TOLERANCE:
             break
     assert best is not None
-    return best
+    inertia, assigned, before = best
+    means, counts = _means(features, assigned, len(centres))
+    return inertia, assigned, torch.where(counts[:, None] > 0, means, before)
 
 
 def _means(features: Tensor, assigned: Tensor, clusters: int) -> tuple[Tensor, Tensor]:
@@ -123,7 +128,7 @@ def _means(features: Tensor, assigned: Tensor, clusters: int) -> tuple[Tensor, T
 
     Products with membership matrices, not a scatter: the same on every call on every device.
     """
-    sums = torch.zeros(clusters, features.shape[1], device=features.device)
+    sums = torch.zeros(clusters, features.shape[1], dtype=features.dtype, device=features.device)
     counts = torch.zeros(clusters, dtype=torch.int64, device=features.device)
     every = torch.arange(clusters, device=features.device)[:, None]
     chunk = max(1, CELLS // clusters)

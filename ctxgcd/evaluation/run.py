@@ -26,13 +26,22 @@ def read_assignments(paths: Sequence[Path]) -> pd.DataFrame:
     Processes that share out a set of images pad their parts with images of the others, so an image may occur more
     than once. Raises UserError where two processes disagree about one.
     """
-    every = pd.concat([pd.read_csv(path) for path in paths], ignore_index=True).drop_duplicates()
+    every = pd.concat([_part(path) for path in paths], ignore_index=True).drop_duplicates()
     if len(twice := every[every["id"].duplicated()]):
         raise UserError(
             f"image {twice['id'].iloc[0]} has two classes in {', '.join(map(str, paths))}; these are not the parts of "
             "one run: train it again"
         )
     return every
+
+
+def _part(path: Path) -> pd.DataFrame:
+    """One process's assignments; a process without images leaves the header alone."""
+    columns = ["id", "predicted"]
+    try:
+        return pd.read_csv(path, usecols=columns, dtype=dict.fromkeys(columns, "int64"))
+    except (ValueError, pd.errors.EmptyDataError):
+        raise UserError(f"{path} is no table of whole numbers id, predicted; train the run again") from None
 
 
 def score_run(
@@ -47,11 +56,12 @@ def score_run(
     """
     about = json.loads(run.read_text(encoding="utf-8"))
     parameters, k = about["parameters"], about["parameters"]["K"]
-    joined = read_assignments(assignments).merge(split, on="id", validate="one_to_one")
-    expected = int((split.role != "labelled").sum())
-    if len(joined) != expected:
+    joined = read_assignments(assignments).merge(split, on="id", how="left", validate="one_to_one")
+    expected = set(split.loc[split.role != "labelled", "id"])
+    if set(joined["id"]) != expected:
         raise UserError(
-            f"{assignments[0]} has {len(joined)} of the {expected} images of the split; train the run again"
+            f"{assignments[0]} has {len(expected & set(joined['id']))} of the {len(expected)} images of the split and "
+            f"{len(set(joined['id']) - expected)} others; train the run again"
         )
     scores: list[dict[str, Any]] = []
     clusters: dict[str, dict[str, Any]] = {}

@@ -40,13 +40,15 @@ class Projector(nn.Sequential):
 class DinoHead(nn.Module):
     """A projector whose L2-normalised output [n, bottleneck] meets a weight-normalised linear layer: [n, d_out].
 
-    The last layer has gain 1 and no bias, as GCD (CVPR 2022) and DINO use it, and starts normal with std 0.02.
+    The last layer has gain 1 and no bias, and starts as torch's linear layers do, uniform in +-1/sqrt(bottleneck):
+    DINO's head, which GCD (CVPR 2022) uses, makes it after the others got their start.
     """
 
     def __init__(self, d_in: int, hidden: int, bottleneck: int, d_out: int, *, generator: torch.Generator) -> None:
         super().__init__()
         self.projector = Projector(d_in, hidden, bottleneck, generator=generator)
-        self.direction = nn.Parameter(torch.empty(d_out, bottleneck).normal_(std=WEIGHT_STD, generator=generator))
+        bound = bottleneck**-0.5
+        self.direction = nn.Parameter(torch.empty(d_out, bottleneck).uniform_(-bound, bound, generator=generator))
 
     def forward(self, features: Tensor) -> Tensor:
         """Return cosines between the bottleneck's rows and the directions, float [n, d_out]."""

@@ -95,6 +95,13 @@ def _must_agree(frame: pd.DataFrame, where: str, columns: Sequence[str]) -> None
             raise UserError(f"{where}: runs that differ in {column} can't share a table ({runs}); make them alike")
 
 
+def must_be_alike(runs: pd.DataFrame, where: str) -> None:
+    """Raise UserError unless the runs of one row, set and metric differ in their seeds, each once, and nothing else."""
+    _must_agree(runs, where, ["K", "K_source", "epoch", "images"])
+    if runs["seed"].duplicated().any():
+        raise UserError(f"{where}: a seed occurs twice among the seeds {list(runs['seed'])}")
+
+
 def _entry(group: pd.DataFrame, published: Mapping[str, float] | None, benchmark: str) -> dict[str, Any]:
     """Aggregate the runs of one row, set and metric; an empty group is a gap with n = 0."""
     entry: dict[str, Any] = {
@@ -147,9 +154,7 @@ def long_table(metrics: list[dict[str, Any]], *, table: str, rows: list[str], be
         order = [*product(SETS, METRICS), *groups]
         for key in sorted({COMPARED, *[INDUCTIVE] * bool(groups), *groups}, key=order.index):
             group = groups.get(key, runs.iloc[:0])
-            _must_agree(group, f"{benchmark}/{row}", ["K", "K_source", "epoch", "images"])
-            if group["seed"].duplicated().any():
-                raise UserError(f"{benchmark}/{row}: a seed occurs twice among the seeds {list(group['seed'])}")
+            must_be_alike(group, f"{benchmark}/{row}")
             published = published_value(table, benchmark, row) if key == COMPARED else None
             entry = {"benchmark": benchmark, "method": row, "set": key[0], "metric": key[1]}
             if not len(group):

@@ -11,24 +11,27 @@ import pandas as pd
 from numpy.typing import NDArray
 from scipy import stats
 
-from ctxgcd.tables.aggregate import COMPARED, scores_of
+from ctxgcd.tables.aggregate import COMPARED, must_be_alike, scores_of
 from ctxgcd.tables.display import method_name
 from ctxgcd.tables.listing import Listing
 from ctxgcd.tables.published import QUANTITIES
 
 LEVEL = 0.95
 MEASURES = ("difference", "std", "low", "high", "detectable", "p", "p_holm", "verdict", "per_seed")
-COLUMNS = ["benchmark", "method", "against", "set", "metric", "K", "K_source", "epoch", "n", "seeds"]
+COLUMNS = ["benchmark", "method", "against", "set", "metric", "K", "K_source", "K_against", "epoch", "n", "seeds"]
 COLUMNS += [f"{q}_{m}" for q in QUANTITIES for m in MEASURES]
-NOTHING = "no difference seen"
+NOTHING, UNDEFINED = "no difference seen", "not defined"
 
 
 def paired(differences: NDArray[np.float64]) -> dict[str, Any]:
     """Return mean, std (ddof = 1), the two-sided 95% t interval, p and the verdict of per-seed differences [n].
 
     `detectable` is half the interval: the smallest mean difference that this many seeds of this spread could have
-    shown. With one seed there is no interval and no verdict.
+    shown. With one seed there is no interval and no verdict; where a value is not defined (no Old or no New image),
+    nothing.
     """
+    if not np.isfinite(differences).all():
+        return {"verdict": UNDEFINED}
     n, mean = len(differences), float(differences.mean())
     if n < 2:
         return {"difference": mean, "verdict": "one seed"}
@@ -55,10 +58,13 @@ def holm(p: Sequence[float]) -> list[float]:
 def statistics(metrics: Sequence[Mapping[str, Any]], *, pairs: Mapping[str, str], benchmark: str) -> pd.DataFrame:
     """Compare each row with another over their common seeds, v2 on D^u; one line a row.
 
-    pairs: row -> the row that it is compared with. Raises UserError where the runs' splits differ.
+    pairs: row -> the row that it is compared with. Raises UserError where the runs' splits differ, or those of one
+    row in K or epoch, or a seed occurs twice.
     """
     scores = scores_of(metrics, [*pairs, *pairs.values()], [benchmark], agree=("split_sha256",))
     scores = scores[(scores["set"] == COMPARED[0]) & (scores["metric"] == COMPARED[1])]
+    for row, runs in scores.groupby("row"):
+        must_be_alike(runs, f"{benchmark}/{row}")
     entries = []
     for row, against in pairs.items():
         base, own = (scores[scores["row"] == name].set_index("seed") for name in (against, row))
@@ -72,12 +78,12 @@ def statistics(metrics: Sequence[Mapping[str, Any]], *, pairs: Mapping[str, str]
         }
         entry |= {"n": len(common), "seeds": " ".join(map(str, common))}
         for quantity in QUANTITIES if len(common) else ():
-            entry |= {key: own[key].iloc[0] for key in ("K", "K_source", "epoch")}
+            entry |= {key: own[key].iloc[0] for key in ("K", "K_source", "epoch")} | {"K_against": base["K"].iloc[0]}
             differences = (own.loc[common, quantity] - base.loc[common, quantity]).to_numpy("float64")
             found = paired(differences) | {"per_seed": " ".join(repr(float(value)) for value in differences)}
             entry |= {f"{quantity}_{name}": value for name, value in found.items()}
         entries.append(entry)
-    frame = pd.DataFrame(entries, columns=COLUMNS)
+    frame = pd.DataFrame(entries, columns=COLUMNS).astype(dict.fromkeys(("K", "K_against", "epoch", "n"), "Int64"))
     for quantity in QUANTITIES:
         known = frame[f"{quantity}_p"].notna()
         frame.loc[known, f"{quantity}_p_holm"] = holm(frame.loc[known, f"{quantity}_p"].tolist())
@@ -99,7 +105,7 @@ def statistics_listing(frame: pd.DataFrame, title: str) -> Listing:
             lines.append(
                 [
                     *(name, quantity.capitalize(), str(row["n"])),
-                    f"{of['difference']:+.2f}",
+                    f"{of['difference']:+.2f}" if pd.notna(of["difference"]) else "–",
                     f"{of['low']:+.2f} to {of['high']:+.2f}" if known else "–",
                     f"{of['detectable']:.2f}" if known else "–",
                     f"{of['p']:.3f} ({of['p_holm']:.3f})" if known else "–",
@@ -113,7 +119,7 @@ def statistics_listing(frame: pd.DataFrame, title: str) -> Listing:
         notes=[
             "Points of clustering accuracy v2 on the unlabelled training images, mean over n seeds of a row's value "
             "less that of the other row at the same seed: both saw the same sampled images, views and starting heads, "
-            "unless the changed parameter is one of these.",
+            "unless the rows differ in one of these or are not trained.",
             "Interval: two-sided 95% t interval. Helps or hurts: it excludes 0. Could show: half of it, the smallest "
             "mean difference that so many seeds could have told from none. Holm: p corrected for this table's rows.",
             *_control_note(frame),
@@ -132,6 +138,8 @@ def _k_note(frame: pd.DataFrame) -> list[str]:
     """Name K and its source, row by row where it differs."""
     made = frame[frame["n"] > 0]
     known = made["K"].astype(str) + " (" + made["K_source"] + ")"
+    other = made["K"] != made["K_against"]
+    known[other] += " against " + made.loc[other, "K_against"].astype(str)
     groups = {k: made.loc[group.index, "method"].map(method_name) for k, group in known.groupby(known, sort=False)}
     said = [k if len(groups) == 1 else f"{k}: {', '.join(names)}" for k, names in groups.items()]
     return [f"K = {'; '.join(said)}."] if said else []

@@ -7,6 +7,7 @@ from typing import Any
 
 import pandas as pd
 
+from ctxgcd.errors import UserError
 from ctxgcd.tables.aggregate import COMPARED, long_table
 from ctxgcd.tables.display import benchmark_name, method_name
 from ctxgcd.tables.listing import Listing
@@ -45,11 +46,14 @@ def status(planned: Iterable[Mapping[str, Any]], metrics: list[dict[str, Any]], 
         else:
             entry |= _state(one, [run for run in metrics if run["seed"] in one["seeds"]])
         lines.append(entry)
-    return pd.DataFrame(lines, columns=COLUMNS)
+    return pd.DataFrame(lines, columns=COLUMNS).astype({"K": "Int64", "n": "Int64"})
 
 
 def _state(one: Mapping[str, Any], metrics: list[dict[str, Any]]) -> dict[str, Any]:
-    long = long_table(metrics, table=one["table"], rows=[one["row"]], benchmarks=[one["benchmark"]])
+    try:
+        long = long_table(metrics, table=one["table"], rows=[one["row"]], benchmarks=[one["benchmark"]])
+    except UserError as error:  # runs that cannot be averaged: the other rows have a state all the same
+        return {"row": one["row"], "n": 0, "state": PLANNED, "why": str(error)}
     made = long[(long["set"] == COMPARED[0]) & (long["metric"] == COMPARED[1])].iloc[0]
     n, seeds = int(made["n"]), len(one["seeds"])
     entry = {"row": one["row"], "n": n, "state": REPRODUCED if n == seeds else PLANNED}

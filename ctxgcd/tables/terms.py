@@ -7,6 +7,7 @@ from typing import Any
 
 import pandas as pd
 
+from ctxgcd.errors import UserError
 from ctxgcd.names import LOSS_TERMS, TERM_SIZES
 from ctxgcd.tables.display import method_name
 from ctxgcd.tables.listing import Listing
@@ -21,19 +22,24 @@ def terms_table(metrics: Sequence[Mapping[str, Any]], *, rows: Sequence[str], be
     Measured in the first batch of the epochs in which a term starts, and of the last one. Shares in 0..1, of the sum
     of all terms' sizes.
     """
+    own = [run for run in metrics if run["benchmark"] == benchmark and run["row"] in rows]
+    if without := [run for run in own if "shares" not in run]:
+        raise UserError(
+            f"the metrics of {benchmark}/{without[0]['row']}, seed {without[0]['seed']} hold no sizes of the terms: "
+            "make that run again"
+        )
     lines = [
         {key: run[key] for key in ("row", "K", "K_source")}
         | {"epoch": shares["epoch"], "term": name, "active_from": run["active_from"][name], **sizes}
-        for run in metrics
-        if run["benchmark"] == benchmark and run["row"] in rows
+        for run in own
         for shares in run["shares"]
         for name, sizes in shares["terms"].items()
     ]
     frame = pd.DataFrame(lines)
     entries = []
     for row in rows:
-        own = frame[frame["row"] == row] if len(frame) else frame
-        for (epoch, term), group in own.groupby(["epoch", "term"], sort=False) if len(own) else ():
+        of_row = frame[frame["row"] == row] if len(frame) else frame
+        for (epoch, term), group in of_row.groupby(["epoch", "term"], sort=False) if len(of_row) else ():
             entry = {"benchmark": benchmark, "method": row, "epoch": epoch, "term": term, "n": len(group)}
             entry |= {key: group[key].iloc[0] for key in ("K", "K_source", "weight", "active_from")}
             for size in (f"{kind}{of}" for kind in TERM_SIZES for of in ("", "_share")):

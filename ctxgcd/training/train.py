@@ -53,6 +53,7 @@ def run(
     begun = time.monotonic()
     by_id = split.sort_values("id")
     unlabelled, test = (split.loc[split.role == role, "id"].to_numpy() for role in ("unlabelled", "test"))
+    _check_k(parameters, split)
     sample = np.sort(np.random.RandomState(0).permutation(unlabelled)[:SAMPLE])
     if parameters["method"] == "kmeans":
         from ctxgcd.methods.kmeans import discover  # scikit-learn takes two seconds that a training would wait for
@@ -104,6 +105,17 @@ def run(
     (state / "last.pt").unlink(missing_ok=True)
 
 
+def _check_k(parameters: Mapping[str, Any], split: pd.DataFrame) -> None:
+    """Refuse a K that this split cannot have, before anything is trained."""
+    labelled, k = split.loc[split.role == "labelled", "class_id"], parameters["K"]
+    where = f"benchmark {parameters['benchmark']}, row {parameters['row']}: K is {k}"
+    if (classes := int(labelled.max()) + 1) > k:
+        raise UserError(f"{where}, but the labelled images have {classes} classes; give a K of at least that")
+    pinned = labelled.nunique() if parameters["method"] == "gcd" else 0  # clusters that labelled images fill
+    if k - pinned > (unlabelled := int((split.role == "unlabelled").sum())):
+        raise UserError(f"{where}, too many for {unlabelled} unlabelled images; give a smaller K")
+
+
 def load_backbone(parameters: Mapping[str, Any], tail_blocks: int, prepared: Path, device: torch.device) -> Backbone:
     """The run's backbone with its prepared weights, cut and moved to the device."""
     return cut(weights.load(parameters["model"], parameters["crop"], prepared), tail_blocks).to(device)
@@ -128,11 +140,6 @@ def _trainer(
 ) -> Trainer:
     training = by_id[by_id.part == "train"]
     labels = torch.tensor(training.class_id.where(training.role == "labelled", -1).to_numpy(), device=device)
-    if (classes := int(labels.max()) + 1) > parameters["K"]:
-        raise UserError(
-            f"benchmark {parameters['benchmark']}, row {parameters['row']}: K is {parameters['K']}, but the labelled "
-            f"images have {classes} classes; give a K of at least that"
-        )
     backbone = load_backbone(parameters, parameters["tail_blocks"], files["weights"], device)
     if bank_size := parameters["view_bank"]:
         bank = load_kept(files["view_bank"], (bank_size * len(labels),)).to(device)

@@ -50,6 +50,7 @@ def test_difference_of_rows(params: Params) -> None:
         (("paper", "realeased"), None, "did you mean 'released'?"),
         (("full-paper", "simgcd"), None, "together with --benchmark"),
         (("full-paper", "simgdc"), "cub", "did you mean 'simgcd'?"),
+        (("paper", "full-released"), "cub", "give two of one kind"),
         (("paper", "released"), "cubb", "did you mean 'cub'?"),
     ],
 )
@@ -63,4 +64,4 @@ def test_refused(params: Params, names: tuple[str, str], benchmark: str | None, 
 def test_away_from_the_project(tmp_path: Path) -> None:
     done = ctxgcd("diff", "paper", "released", at=tmp_path)
     assert done.returncode == 2
-    assert done.stderr == "error: params.yaml does not exist; run from the folder that holds params.yaml\n"
+    assert done.stderr == "error: params.yaml does not exist here; run from the folder that holds it\n"

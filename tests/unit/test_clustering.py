@@ -34,6 +34,13 @@ def test_kmeans_finds_blobs_and_repeats() -> None:
     assert sorted(kmeans(features[:4], 4, restarts=1, seed=1, threads=1)[0]) == [0, 1, 2, 3]
 
 
+def test_kmeans_refuses_what_is_not_finite() -> None:
+    features = blobs(5, 20)[0]
+    features[3, 1] = np.inf
+    with pytest.raises(UserError, match="not finite"):
+        kmeans(features, 5, restarts=1, seed=0, threads=1)
+
+
 @pytest.mark.parametrize("clusters", [0, 101])
 def test_kmeans_refuses(clusters: int) -> None:
     with pytest.raises(UserError, match="clusters"):

@@ -16,7 +16,7 @@ import pytest
 
 from ctxgcd.errors import UserError
 from ctxgcd.evaluation.accuracy import Score, assign, contingency, v1, v2, v2b
-from ctxgcd.evaluation.run import score_run
+from ctxgcd.evaluation.run import read_assignments, score_run
 from ctxgcd.evaluation.scores import (
     HELPERS,
     ari,
@@ -263,5 +263,19 @@ def test_processes_that_disagree_are_refused(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="image 7 has two classes"):
         scored(tmp_path / "a", [whole, other])
     stranger = pd.DataFrame({"id": [99], "predicted": [0]})
-    with pytest.raises(UserError, match="50 of the"):
+    with pytest.raises(UserError, match="50 of the 51 images of the split and 1 others"):
         scored(tmp_path / "b", [whole.iloc[:20], whole.iloc[20:], stranger])
+    labelled = pd.DataFrame({"id": [60], "predicted": [0]})  # in the split, but not to be scored
+    with pytest.raises(UserError, match="50 of the 51 images of the split and 1 others"):
+        scored(tmp_path / "c", [whole, labelled])
+
+
+def test_a_process_without_images_and_damaged_files(tmp_path: Path) -> None:
+    whole = pd.DataFrame({"id": np.arange(50), "predicted": np.arange(50) % 11})
+    assert scored(tmp_path / "a", [whole, whole.iloc[:0]]) == scored(tmp_path / "b", [whole])
+    assert scored(tmp_path / "c", [whole.assign(rank=0), whole.assign(rank=1)]) == scored(tmp_path / "d", [whole])
+    for number, text in enumerate(("", "id\n1\n", "id,predicted\n1,2.5\n", "id,predicted\n1,x\n")):
+        file = tmp_path / f"{number}.csv"
+        file.write_text(text)
+        with pytest.raises(UserError, match="is no table of whole numbers id, predicted"):
+            read_assignments([file])

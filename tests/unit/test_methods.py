@@ -359,6 +359,13 @@ def test_gcd_trains_the_representation_on_a_dino_head() -> None:
     assert all(parameter.grad is not None for parameter in net.parameters())
 
 
+def test_the_last_layer_of_a_dino_head_starts_as_a_linear_layer() -> None:
+    net = GCD(parameters(**GCD_PARAMETERS | {"projection_dim": 64, "gcd_head_dim": 500})).network(nn.Identity(), DIM)
+    start = net.projector.direction.detach()
+    assert start.abs().max() <= 1 / 8
+    assert start.norm(dim=1).mean() == pytest.approx(3**-0.5, rel=0.02)
+
+
 def test_gcd_decays_every_parameter() -> None:
     method = GCD(parameters(**GCD_PARAMETERS))
     named = list(method.network(nn.Linear(KEPT, DIM), DIM).named_parameters())

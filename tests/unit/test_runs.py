@@ -550,6 +550,16 @@ def test_k_is_true_given_or_estimated(params: Params, committed: dict[str, Any])
     for value in ("1.5", "23", "guessed", "false"):
         words = told(lambda value=value: resolve(params, "cub50", f"simgcd+K={value}", 0))  # type: ignore[misc]
         assert "true, estimated or a number of at least 24" in words
+    # Numbers as YAML writes them elsewhere: 060 would be 48.
+    for value in ("060", "0x3C", "6_0"):
+        assert f"K is {value}; give true" in told(lambda value=value: resolve(params, "cub50", f"simgcd+K={value}", 0))  # type: ignore[misc]
+    # What is at fault is named: the benchmark's own value, or a row where it stands.
+    of_cub = edited(copy.deepcopy(committed), "benchmarks.cub.K", 60)
+    assert "benchmarks.cub.K: K is 60; give" in told(lambda: resolve(of_cub, "cub", "kmeans", 0))
+    assert "benchmark cub, row simgcd+K=60: K is 60; give" in told(lambda: resolve(params, "cub", "simgcd+K=60", 0))
+    few = edited(copy.deepcopy(committed), "estimate.most", 24)
+    assert "estimate.most is 24, but benchmark" in told(lambda: runs.check_all(few))
+    assert "unknown settings '1'" in told(lambda: resolve(params, "cub50", "simgcd+settings=1", 0))
     assert "only 1500 training images" in told(lambda: resolve(params, "cub50", "simgcd+K=1501", 0))
     assert resolve(params, "cub50_trial", "simgcd+K=13", 0)["K"] == 13  # half of the 24 old classes are old there
     for value in (1, 0, "guessed", False, 1.5, None):
@@ -560,7 +570,17 @@ def test_an_estimate_is_read_from_its_file(tmp_path: Path) -> None:
     file = tmp_path / "cub50.json"
     file.write_text('{"K": 61}')
     assert runs.read_estimate(file) == 61
-    for text in ("", "{}", "[]", '{"K": null}'):
+    for text in (
+        "",
+        "{}",
+        "[]",
+        '{"K": null}',
+        '{"K": 1e400}',
+        '{"K": true}',
+        '{"K": 3.9}',
+        '{"K": -5}',
+        '{"K": "12"}',
+    ):
         file.write_text(text)
         assert "holds no estimate of K; delete it" in told(lambda: runs.read_estimate(file))
     assert "holds no estimate" in told(lambda: runs.read_estimate(tmp_path / "none.json"))
@@ -607,18 +627,27 @@ def test_a_benchmark_can_have_seeds_of_its_own(params: Params, committed: dict[s
 
 
 def test_what_is_compared_with_what(params: Params, committed: dict[str, Any]) -> None:
-    pairs = runs.table_pairs(params, "unknowns")
+    pairs = runs.table_pairs(params, "unknowns", "cub50")
+    assert pairs == params.rows.unknowns  # cub50 has other values everywhere
     found = {run.row for run in table_runs(params, "unknowns_cub50")}
     assert {*pairs, *pairs.values()} == found
     for row, against in pairs.items():
         base, changed = (resolve(params, "cub50", name, 0) for name in (against, row))
         assert base != changed | {"row": base["row"]}, row
-    pairs = runs.table_pairs(params, "statistics")
+    pairs = runs.table_pairs(params, "statistics", "cub50")
     assert set(pairs.values()) == {"simgcd"}
     assert {"gcd", "full-paper", "full-mended", "full-paper-zero"} < set(pairs)
     assert not {"simgcd", "kmeans"} & set(pairs)
     found = {run.row for run in table_runs(params, "statistics_cub50")}
     assert found == {*pairs, "simgcd"}
+    # tail_lr_factor is 1.0 in the paper's protocol: no run under two names, none beside itself.
+    assert {run.row for run in table_runs(params, "unknowns_cub")} == {
+        *{row for pair in params.rows.unknowns.items() for row in pair if "tail_lr" not in row},
+        *("simgcd", "full-paper", "full-mended"),
+    }
+    assert runs.table_pairs(params, "unknowns", "cub")["full-mended"] == "simgcd"
+    of_estimated = edited(committed, "benchmarks.cub.K", "estimated")
+    assert not any("K=" in row for row in runs.table_pairs(of_estimated, "unknowns", "cub"))
     words = told(lambda: edited(committed, "rows.unknowns", {"full-paper": "full-paper"}))
     assert "rows: 'full-paper' is compared with itself under unknowns; name another row" in words
     edited(committed, "rows.unknowns", {"full-paper": "simgdc"})
@@ -643,3 +672,6 @@ def test_planned_and_existing(params: Params, tmp_path: Path, monkeypatch: pytes
         Path(run.folder).mkdir(parents=True)
         Path(run.file("metrics.json")).write_text(json.dumps(made), encoding="utf-8")
     assert [metrics["seed"] for metrics in runs.existing_metrics(params, planned)] == [0]
+    for text in ("{", "[]", '{"schema": 1}'):
+        Path(now.file("metrics.json")).write_text(text)
+        assert "metrics.json is damaged; delete it" in told(lambda: runs.existing_metrics(params, planned))

@@ -75,7 +75,7 @@ def test_blobs_are_found_and_labelled_rows_stay() -> None:
         assert len(found[truth == new].unique()) == 1
         assert int(found[truth == new][0]) >= 3
     for cluster in range(6):  # means over labelled and unlabelled members, not normalised again
-        assert torch.allclose(centres[cluster], features[found == cluster].mean(dim=0), atol=1e-3)
+        assert torch.allclose(centres[cluster], features[found == cluster].mean(dim=0), atol=1e-6)
 
 
 def test_same_seed_same_clusters_in_every_tile(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -122,6 +122,23 @@ def test_corners() -> None:
     found = semi_supervised_kmeans(features, moved, 4, restarts=2, iterations=20, seed=0)[0]
     assert torch.equal(found[moved >= 0], moved[moved >= 0])
     assert set(found[moved < 0].tolist()) <= {0, 1, 2, 3}
+
+
+def test_features_that_are_not_finite_are_refused() -> None:
+    features, truth = blobs(3, 8)
+    features[5, 2] = torch.nan
+    with pytest.raises(UserError, match="not finite"):
+        semi_supervised_kmeans(features, half_labelled(truth, 2), 3, restarts=1, iterations=1, seed=0)
+
+
+def test_centres_are_the_means_of_their_members_after_any_iteration() -> None:
+    features, truth = blobs(6, 20, spread=0.6)
+    labels = half_labelled(truth, 3)
+    for of, iterations in ((features, 1), (features, 3), (features.double(), 2)):
+        found, centres = semi_supervised_kmeans(of, labels, 6, restarts=1, iterations=iterations, seed=0)
+        assert centres.dtype == of.dtype
+        for cluster in found.unique():
+            assert torch.allclose(centres[cluster], of[found == cluster].mean(dim=0), atol=1e-6)
 
 
 @pytest.mark.parametrize(("clusters", "words"), [(1, "have 2 classes"), (11, "give a smaller K")])

@@ -91,6 +91,32 @@ def test_runs_of_other_splits_cannot_be_compared() -> None:
         statistics(metrics, pairs={"full-paper": "simgcd"}, benchmark="cub50")
 
 
+def test_what_is_not_defined_is_not_compared() -> None:
+    assert paired(np.array([np.nan, np.nan, np.nan])) == {"verdict": "not defined"}
+    metrics = [run(row, seed, 40.0 + seed) for row in ("simgcd", "full-paper") for seed in range(3)]
+    for metric in metrics:
+        metric["scores"][0]["new"] = None  # no New image in this set
+    frame = statistics(metrics, pairs={"full-paper": "simgcd", "full-mended": "simgcd"}, benchmark="cub50")
+    assert frame["new_verdict"][0] == "not defined"
+    assert frame["new_p"].isna().all()
+    assert frame["new_p_holm"].isna().all()
+    assert frame["all_verdict"][0] == "no difference seen"
+    assert (frame["K"].dtype, frame["epoch"][0]) == ("Int64", 9)  # whole numbers, though one row is missing
+    new = statistics_listing(frame, "Title").lines[2]
+    assert new[3:] == ["–", "–", "–", "–", "not defined"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [({"K": 51}, "differ in K"), ({"epoch": 8}, "differ in epoch"), ({"seed": 0}, "a seed occurs twice")],
+)
+def test_runs_of_one_row_must_be_alike(changes: dict[str, Any], words: str) -> None:
+    metrics = [run("simgcd", seed, 40.0) for seed in (0, 1)] + [run("full-paper", 0, 41.0)]
+    metrics += [run("full-paper", 1, 41.0) | changes]
+    with pytest.raises(UserError, match=words):
+        statistics(metrics, pairs={"full-paper": "simgcd"}, benchmark="cub50")
+
+
 def test_audit_of_every_published_row() -> None:
     rows = audit().set_index(["table", "benchmark", "method"])
     assert len(rows) == 99
@@ -137,9 +163,10 @@ def test_any_row_can_be_compared_with_any_other() -> None:
     assert [float(v) for v in frame["all_per_seed"][1].split()] == pytest.approx([1.0, 0.9, 0.8])
     listing = statistics_listing(frame, "Title")
     assert listing.lines[0][0] == "Full method (paper), K = 60 against Full method (paper)"
-    assert (
-        listing.notes[-1] == "K = 60 (given): Full method (paper), K = 60; 50 (true): Full method (paper), tau = 1.0."
+    said = (
+        "K = 60 (given) against 50: Full method (paper), K = 60; 50 (true) against 60: Full method (paper), tau = 1.0."
     )
+    assert listing.notes[-1] == said
 
 
 # -- size of the terms -----------------------------------------------------------------------------------
@@ -174,6 +201,8 @@ def test_terms_are_averaged_over_seeds() -> None:
     assert listing.lines[1] == ["Full method (paper)", "9", "3", "80.0/80.0/80.0", "20.0/20.0/20.0"]
     assert listing.notes[-1] == "Terms act from epoch 0, but L_c of Full method (paper) from epoch 2."
     assert len(terms_table([], rows=["simgcd"], benchmark="cub50")) == 0
+    with pytest.raises(UserError, match="full-paper, seed 0 hold no sizes of the terms"):
+        terms_table([run("full-paper", 0, 1.0)], rows=["full-paper"], benchmark="cub50")
 
 
 # -- state of the published rows -------------------------------------------------------------------------
@@ -201,6 +230,12 @@ def test_every_published_row_has_a_state() -> None:
     assert by_key.loc[("ssb", "scars", "simgcd"), "why"] == "params.yaml lists no such row"
     assert by_key.loc[("sensitivity", "cub", "full[k=20]"), "why"] == "params.yaml lists no such row"
     assert (frame["state"] == "reproduced").sum() == 1
+    mixed = [metrics[0], metrics[1] | {"K": 180}]  # made with two values of K
+    mixed_row = (
+        status(planned, mixed, built=[]).set_index(["table", "benchmark", "method"]).loc[("ssb", "cub", "simgcd")]
+    )
+    assert mixed_row["state"] == "only planned"
+    assert "differ in K" in mixed_row["why"]
     listing = status_listing(frame)
     assert "1 reproduced, 2 only planned, 96 not possible here" in listing.title
     assert all(len(line) == len(listing.head) for line in listing.lines)

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from torch import Tensor, nn
@@ -26,6 +27,7 @@ from ctxgcd.models.network import Network
 from ctxgcd.training import checkpoint, loop, views
 from ctxgcd.training.loop import HISTORY, Trainer
 from ctxgcd.training.schedules import cosine_lr
+from ctxgcd.training.train import _check_k
 from ctxgcd.training.views import BankViews, FreshViews
 
 torch.set_num_threads(1)
@@ -532,3 +534,28 @@ def test_fresh_and_kept_features_train_alike(cropper: Cropper, tmp_path: Path) -
         made.train()
         results.append(net.state_dict())
     assert all(torch.equal(results[0][name], results[1][name]) for name in results[0])
+
+
+# -- what a split cannot have ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("method", "k", "words"),
+    [
+        ("simgcd", 2, "the labelled images have 3 classes"),
+        ("kmeans", 2, "the labelled images have 3 classes"),
+        ("gcd", 11, "too many for 8 unlabelled images"),
+        ("kmeans", 9, "too many for 8 unlabelled images"),
+        ("gcd", 10, ""),
+        ("kmeans", 8, ""),
+        ("simgcd", 3, ""),
+    ],
+)
+def test_an_impossible_k_is_refused_before_training(method: str, k: int, words: str) -> None:
+    split = pd.DataFrame({"role": ["labelled"] * 4 + ["unlabelled"] * 8, "class_id": [0, 2, 2, 0, *range(8)]})
+    p = {"benchmark": "mine", "row": f"{method}+K={k}", "method": method, "K": k}
+    if words:
+        with pytest.raises(UserError, match=rf"benchmark mine, row {method}\+K={k}: K is {k}, .*{words}"):
+            _check_k(p, split)
+    else:
+        _check_k(p, split)

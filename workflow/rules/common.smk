@@ -189,10 +189,16 @@ def table_request(table):
             "kind": kind,
             "rows": list(rows),
             "benchmarks": benchmarks,
-            "pairs": runs.table_pairs(PARAMS, kind),
+            "pairs": runs.table_pairs(PARAMS, kind, benchmarks[0]),
             "note": " ".join(sorted(notes - {""})),
         }
     )
+
+
+def shown_run(wildcards):
+    """The run whose features are drawn."""
+    seed = runs.seeds_of(PARAMS, "main", wildcards.benchmark)[0]
+    return runs.Run(wildcards.benchmark, "full-paper", seed)
 
 
 def benchmark_files(benchmark):

@@ -84,12 +84,8 @@ rule sensitivity_figure:
 
 rule embedding:
     input:
-        predictions=lambda w: runs.Run(
-            w.benchmark, "full-paper", PARAMS.seeds[0]
-        ).file("predictions.csv"),
-        embeddings=lambda w: runs.Run(w.benchmark, "full-paper", PARAMS.seeds[0]).file(
-            "embeddings.npz"
-        ),
+        predictions=lambda w: shown_run(w).file("predictions.csv"),
+        embeddings=lambda w: shown_run(w).file("embeddings.npz"),
         split=ancient("results/splits/{benchmark}.csv"),
     output:
         "results/figures/embedding_{benchmark}.png",
@@ -98,7 +94,7 @@ rule embedding:
     conda:
         "../envs/ctxgcd.yaml"
     params:
-        run=f"full-paper, seed {PARAMS.seeds[0]}",
+        run=lambda w: f"full-paper, seed {shown_run(w).seed}",
         code=runs.code_hash(["plots"]),
     message:
         "Drawing the features of {wildcards.benchmark}"

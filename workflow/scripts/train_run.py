@@ -35,13 +35,15 @@ def main() -> None:
     split_hash = arguments.split_hash.read_text(encoding="utf-8").strip()
     own = identity(parameters, split_hash, arguments.code)
     files = {name: path for name in KEPT if (path := getattr(arguments, name))}
-    with owned(arguments.work / own), borrowed_device() as device:
+    # With the row in its name: two rows with equal parameters may be trained at the same time.
+    state = arguments.work / f"{own}-{parameters['row']}"
+    with owned(state), borrowed_device() as device:
         run(
             parameters,
             split=split,
             files=files,
             out=arguments.out,
-            state=arguments.work / own,
+            state=state,
             device=device,
             about={"identity": own, "split_sha256": split_hash, "code": arguments.code},
         )
