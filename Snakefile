@@ -23,7 +23,7 @@ include: "workflow/rules/report.smk"
 rule all_tables:
     default_target: True
     input:
-        [table_files(table) for table in runs.all_tables(PARAMS)],
+        [table_files(table) for table in targets.all_tables(PARAMS)],
         table_files("audit_published"),
     message:
         "All tables of the paper are in results/"
@@ -31,7 +31,7 @@ rule all_tables:
 
 rule demo:
     input:
-        benchmark_files(runs.DEMO),
+        benchmark_files(targets.DEMO),
     message:
         "The demo's tables and figures are in results/"
 

@@ -20,5 +20,4 @@ ROLES = ("labelled", "unlabelled", "test")
 
 # Sets that a score is measured on: D^u (transductive) and the official test part (inductive).
 SETS = ("unlabelled", "test")
-K_SOURCES = ("true", "given", "estimated")  # where K, the number of classes that a run assumes, came from
 METRICS = ("v2", "v2b", "v1", "nmi", "ari", "purity")

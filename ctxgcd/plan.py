@@ -13,7 +13,8 @@ from ctxgcd.benchmarks.registry import source_of
 from ctxgcd.benchmarks.source import store_bytes
 from ctxgcd.config import Benchmark, Images, Params
 from ctxgcd.errors import UserError
-from ctxgcd.runs import active_epochs, all_tables, resolve, table_runs
+from ctxgcd.runs import active_epochs, resolve
+from ctxgcd.targets import all_tables, table_runs
 
 RATE = 1000.0  # views a second of one device: an assumption to plan with, not a measurement
 LINE = "{:<14} {:>9} {:>8} {:>14} {:>13} {:>9}"

@@ -1,4 +1,4 @@
-"""What a run is: benchmark, row, seed -> resolved parameters, identity, folder; and which runs each table needs."""
+"""What a run is: benchmark, row, seed -> resolved parameters, identity, folder."""
 
 from __future__ import annotations
 
@@ -15,16 +15,11 @@ import yaml
 
 from ctxgcd.benchmarks.class_lists import load as load_class_list
 from ctxgcd.benchmarks.fingerprint import data_fingerprint
-from ctxgcd.benchmarks.registry import SOURCES
 from ctxgcd.benchmarks.weights import weights_fingerprint
 from ctxgcd.config import Backbone, Benchmark, Official, Own, Params, Protocol, Settings, require, validated
 from ctxgcd.errors import UserError
 from ctxgcd.names import CONTEXT_TERMS, METHODS, VARIANTS
 
-DEMO = "fashion"  # the benchmark that travels with the package
-FORMATS = ("csv", "md", "tex", "html")  # of every table
-KINDS = ("main", "ablation", "sensitivity", "statistics", "terms", "unknowns")  # of tables made from runs
-BASELINE = "simgcd"  # the row that statistics compare with
 ESTIMATED = "estimated"  # stands for K in the parameters of a run that reads it from a file
 
 ROW = re.compile(
@@ -98,7 +93,7 @@ def resolve(params: Params, benchmark: str, row: str, seed: int) -> dict[str, An
     `settings`, the row's own `+key=value`. Raises UserError for an unknown or impossible row or value.
     """
     if benchmark not in params.benchmarks:
-        _refuse(benchmark, params.benchmarks, "params.yaml", "benchmark")
+        refuse(benchmark, params.benchmarks, "params.yaml", "benchmark")
     entry = params.benchmarks[benchmark]
     method, variant, overrides, terms, zeroed = parse_row(row)
     k, k_source = assumed_k(
@@ -109,7 +104,7 @@ def resolve(params: Params, benchmark: str, row: str, seed: int) -> dict[str, An
     overrides.pop("K", None)
     settings_name = str(overrides.pop("settings", SETTINGS_OF_VARIANT[variant or "paper"]))
     if settings_name not in params.settings:
-        _refuse(settings_name, params.settings, f"row '{row}'", "settings")
+        refuse(settings_name, params.settings, f"row '{row}'", "settings")
 
     values = {
         **protocol_of(params, benchmark).model_dump(),
@@ -120,7 +115,7 @@ def resolve(params: Params, benchmark: str, row: str, seed: int) -> dict[str, An
     allowed = [field for field in METHOD_FIELDS[method] if field in values]
     for key in overrides:
         if key not in allowed:
-            _refuse(key, [*allowed, "K", "settings"], f"row '{row}'", "parameter")
+            refuse(key, [*allowed, "K", "settings"], f"row '{row}'", "parameter")
     values |= overrides
     values |= {f"lambda_{term[-1]}": 0.0 for term in zeroed}
     where = f"benchmark {benchmark}, row {row}"
@@ -189,14 +184,14 @@ def parse_row(row: str) -> tuple[str, str | None, dict[str, Any], list[str], lis
     match = ROW.fullmatch(row)
     method = match["method"] if match else row.split("-")[0].split("+")[0]
     if method not in METHODS:
-        _refuse(method, METHODS, f"row '{row}'", "method")
+        refuse(method, METHODS, f"row '{row}'", "method")
     if match is None:
         raise UserError(
             f"row '{row}' cannot be read; write METHOD[-VARIANT][+key=value...][-without-n|-without-c|-zero]"
         )
     variant, ablated = match["variant"], match["ablated"]
     if method == "full" and variant not in VARIANTS:
-        _refuse(variant or "", VARIANTS, f"row '{row}'", "variant of full")
+        refuse(variant or "", VARIANTS, f"row '{row}'", "variant of full")
     if method != "full" and (variant or ablated):
         raise UserError(f"row '{row}': {method} has neither variants nor context terms; write '{method}'")
     pairs = [pair.split("=", 1) for pair in match["overrides"].split("+")[1:]]
@@ -239,12 +234,12 @@ def _own_data(benchmark: str, section: str) -> str:
 
 
 def assumed_k(entry: Benchmark, asked: Any, where: str) -> tuple[int | str, str]:
-    """The K that a run assumes and its source, of names.K_SOURCES; an estimated K is a file's, not known here."""
+    """The K that a run assumes and its source: true, given or estimated; an estimated K is a file's, not known here."""
     if asked is True:
         return k_of(entry), "true"
     if asked == "estimated":
         return ESTIMATED, "estimated"
-    old = 1 if isinstance(entry, Own) else len(_old_classes(entry))
+    old = 1 if isinstance(entry, Own) else len(old_classes(entry))
     if not isinstance(asked, int) or asked < max(2, old):
         raise UserError(f"{where}: K is {asked}; give true, estimated or a number of at least {max(2, old)} classes")
     return asked, "given"
@@ -262,7 +257,8 @@ def read_estimate(path: Path) -> int:
     return k
 
 
-def _old_classes(entry: Official) -> tuple[int, ...]:
+def old_classes(entry: Official) -> tuple[int, ...]:
+    """The old classes of an official benchmark, known without any data."""
     old = load_class_list(entry.class_list, entry.classes).old
     return old[: (len(old) + 1) // 2] if entry.trial else old
 
@@ -273,212 +269,6 @@ def k_of(entry: Benchmark) -> int:
         return entry.classes
     listed = load_class_list(entry.class_list, entry.classes)
     return len(listed.old) if entry.trial else listed.k  # a trial divides the old classes alone
-
-
-# -- which runs a table needs ------------------------------------------------------------------------
-
-
-def table_rows(params: Params, kind: str, benchmark: str) -> list[str]:
-    """Rows of a benchmark in a table of a kind, in order, each once."""
-    if kind == "main":
-        return params.rows.main
-    if kind == "ablation":
-        return params.rows.ablation
-    if kind == "statistics":
-        return [BASELINE, *table_pairs(params, kind, benchmark)]
-    if kind == "terms":
-        return [row for row in dict.fromkeys(params.rows.main + params.rows.ablation) if parse_row(row)[0] != "kmeans"]
-    if kind == "unknowns":
-        return list(dict.fromkeys(name for pair in table_pairs(params, kind, benchmark).items() for name in pair))
-    return list(dict.fromkeys(row for _, _, row in sensitivity_points(params, benchmark)))
-
-
-def sensitivity_points(params: Params, benchmark: str) -> list[tuple[str, float, str]]:
-    """(parameter, value, row) of every point of the grids; where full-paper already stands, the row is full-paper."""
-    base = resolve(params, benchmark, "full-paper", params.seeds[0])
-    return [
-        (key, value, "full-paper" if base[key] == value else f"full-paper+{key}={value:g}")
-        for key, grid in params.sensitivity.model_dump().items()
-        for value in grid
-    ]
-
-
-def table_benchmarks(params: Params, table: str) -> list[str]:
-    """Benchmarks of a table by its file stem: main_ssb, ablation_cub, sensitivity_cub."""
-    kind, _, rest = table.partition("_")
-    if kind == "main":
-        if table not in params.tables:
-            _refuse(table, params.tables, "params.yaml", "table")
-        return params.tables[table]
-    if rest not in params.benchmarks:
-        _refuse(rest, params.benchmarks, "params.yaml", "benchmark")
-    return [rest]
-
-
-def table_runs(params: Params, table: str) -> list[Run]:
-    """Every run that a table needs, each once, in the order of the table."""
-    kind = table.partition("_")[0]
-    return [run for benchmark in table_benchmarks(params, table) for run in runs_of(params, kind, benchmark)]
-
-
-def runs_of(params: Params, kind: str, benchmark: str) -> list[Run]:
-    """The runs of one benchmark in a table of a kind."""
-    rows, seeds = table_rows(params, kind, benchmark), seeds_of(params, kind, benchmark)
-    return [Run(benchmark, row, seed) for row in rows for seed in seeds]
-
-
-def table_pairs(params: Params, kind: str, benchmark: str) -> dict[str, str]:
-    """Which row is compared with which, seed by seed, in a table of differences.
-
-    Changes that change nothing on this benchmark are left out of the rows' names, so that no run is trained under two
-    names, and a row that then equals the other one is left out.
-    """
-    if kind == "unknowns":
-        short = {row: _shortest(params, benchmark, row) for pair in params.rows.unknowns.items() for row in pair}
-        pairs = {short[row]: short[against] for row, against in params.rows.unknowns.items()}
-        return {row: against for row, against in pairs.items() if row != against}
-    trained = [row for row in params.rows.main + params.rows.ablation if parse_row(row)[0] != "kmeans"]
-    return {row: BASELINE for row in trained if row != BASELINE}
-
-
-def _shortest(params: Params, benchmark: str, row: str) -> str:
-    """The row without those of its overrides that its benchmark's parameters say already."""
-    own = identity(resolve(params, benchmark, row, 0))
-    for override in re.findall(r"\+\w+=[\w.]+(?:-\d+)?", row):
-        shorter = row.replace(override, "", 1)
-        if identity(resolve(params, benchmark, shorter, 0)) == own:
-            row = shorter
-    return row
-
-
-def seeds_of(params: Params, kind: str, benchmark: str) -> list[int]:
-    """The training seeds of a benchmark's runs in a table of a kind."""
-    if benchmark not in params.seeds_of:
-        return params.seeds
-    seeds: list[int] = getattr(
-        params.seeds_of[benchmark], {"statistics": "ablation", "terms": "ablation"}.get(kind, kind)
-    )
-    return seeds
-
-
-def all_tables(params: Params) -> list[str]:
-    """File stems of the tables that `all_tables` makes."""
-    asked = params.all_tables
-    of_one = [f"{kind}_{b}" for kind in ("ablation", "statistics", "terms") for b in asked.ablation]
-    return [*asked.main, *of_one, *(f"sensitivity_{b}" for b in asked.sensitivity)]
-
-
-def planned_rows(params: Params) -> list[dict[str, Any]]:
-    """Every row of the main, ablation and sensitivity tables: `table`, `benchmark`, `row`, `seeds`."""
-    single = [f"{kind}_{b}" for kind in ("ablation", "sensitivity") for b in params.benchmarks]
-    return [
-        {"table": table, "benchmark": b, "row": row, "seeds": seeds_of(params, kind, b)}
-        for table in [*params.tables, *single]
-        for kind in [table.partition("_")[0]]
-        for b in table_benchmarks(params, table)
-        for row in table_rows(params, kind, b)
-    ]
-
-
-def existing_metrics(params: Params, planned: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The metrics.json of every planned run that exists and was made with the parameters that are asked for now."""
-    wanted = {Run(one["benchmark"], one["row"], seed) for one in planned for seed in one["seeds"]}
-    found = []
-    for run in sorted(wanted):
-        file = Path(run.file("metrics.json"))
-        if not file.is_file():
-            continue
-        asked = resolve(params, run.benchmark, run.row, run.seed)
-        try:
-            metrics = json.loads(file.read_text(encoding="utf-8"))
-            estimate = Path(f"results/estimates/{run.benchmark}.json")
-            if asked["K"] == ESTIMATED and estimate.exists():
-                asked["K"] = read_estimate(estimate)
-            if metrics["parameters"] == asked:
-                found.append(metrics)
-        except (ValueError, KeyError, TypeError):
-            raise UserError(f"{file} is damaged; delete it and make that run again") from None
-    return found
-
-
-def table_files(table: str) -> list[str]:
-    """The files of one table."""
-    return [f"results/{table}.{suffix}" for suffix in FORMATS]
-
-
-def benchmark_files(params: Params, benchmark: str) -> list[str]:
-    """Everything that one benchmark ends in: its runs' scores, its own tables, its figures."""
-    single = [table for table, of in params.tables.items() if of == [benchmark]]
-    kinds = [k for k in ("ablation", "sensitivity") if single or benchmark in getattr(params.all_tables, k)]
-    kinds += ["statistics", "terms"] * ("ablation" in kinds)
-    tables = single + [f"{kind}_{benchmark}" for kind in kinds]
-    trained = any(parse_row(row)[0] != "kmeans" for row in params.rows.main)
-    figures = ["curves"] * trained + ["embedding"] + ["sensitivity"] * ("sensitivity" in kinds)
-    return (
-        [run.file("metrics.json") for run in runs_of(params, "main", benchmark)]
-        + [file for table in tables for file in table_files(table)]
-        + [f"results/figures/{figure}_{benchmark}.png" for figure in figures]
-        + [f"results/duplicates_{benchmark}.csv"]
-    )
-
-
-def requested_benchmarks(params: Params, words: Iterable[str]) -> list[str]:
-    """Benchmarks that the words of a command line ask for; those of `all_tables` where no word names any.
-
-    A word is a target: a rule (demo, benchmark_NAME) or a file below results/. Raises UserError for a target
-    whose benchmark, table or row does not exist, before Snakemake builds anything.
-    """
-    requested: list[str] = []
-    of_all = [benchmark for table in all_tables(params) for benchmark in table_benchmarks(params, table)]
-    for word in words:
-        if word == "all_tables":
-            requested += of_all
-        elif word == "demo":
-            requested.append(DEMO)
-        elif match := re.fullmatch(r"benchmark_(\w+)", word):
-            requested += table_benchmarks(params, f"ablation_{match[1]}")
-        elif match := re.fullmatch(rf"(?:.*/)?results/((?:{'|'.join(KINDS)})_\w+)\.({'|'.join(FORMATS)})", word):
-            requested += table_benchmarks(params, match[1])
-        elif match := re.fullmatch(r"(?:.*/)?results/runs/([^/]+)/([^/]+)/seed(\d+)/[^/]+", word):
-            requested.append(resolve(params, match[1], match[2], int(match[3]))["benchmark"])
-        elif match := re.fullmatch(
-            r"(?:.*/)?results/(?:splits/|figures/[a-z]+_|duplicates_|estimates/)(\w+)\.(csv|json|sha256|source\.json|png)",
-            word,
-        ):
-            requested += table_benchmarks(params, f"ablation_{match[1]}")
-    return list(dict.fromkeys(requested or of_all))
-
-
-def check_all(params: Params) -> list[str]:
-    """Resolve every run that any table could ask for; raise the first fault, return the warnings."""
-    warnings: dict[str, None] = {}
-    for benchmark, entry in params.benchmarks.items():
-        if entry.reader not in SOURCES:
-            _refuse(entry.reader, SOURCES, f"benchmarks.{benchmark}.reader", "reader")
-        for kind in ("main", "ablation", "sensitivity", "unknowns"):
-            for row in table_rows(params, kind, benchmark):
-                resolved = resolve(params, benchmark, row, params.seeds[0])
-                if resolved["K"] == ESTIMATED:
-                    _check_estimate(params, benchmark, row)
-                if resolved["method"] == "full" and (active := active_epochs(resolved)) < 5:
-                    said = f"{benchmark}/{row}: the context terms act in only {active} of {resolved['epochs']} epochs"
-                    warnings[said] = None
-        if table_rows(params, "sensitivity", benchmark) == ["full-paper"]:
-            raise UserError(
-                f"benchmark {benchmark}: the sensitivity grids hold no value beside full-paper's own, so there is "
-                "nothing to compare; add a value under sensitivity"
-            )
-    return list(warnings)
-
-
-def _check_estimate(params: Params, benchmark: str, row: str) -> None:
-    """Refuse an estimate that has no K to try; of a user's own images the labelled classes are not known yet."""
-    entry, most = params.benchmarks[benchmark], params.estimate.most
-    old = 1 if isinstance(entry, Own) else len(_old_classes(entry))
-    if most <= old:
-        raise UserError(
-            f"estimate.most is {most}, but benchmark {benchmark}, row {row} has {old} labelled classes; give more"
-        )
 
 
 def active_epochs(parameters: dict[str, Any]) -> int:
@@ -541,7 +331,8 @@ def _value(text: str) -> Any:
         return value if isinstance(value, bool) else text
 
 
-def _refuse(name: str, valid: Iterable[str], where: str, kind: str) -> None:
+def refuse(name: str, valid: Iterable[str], where: str, kind: str) -> None:
+    """Raise a UserError that lists the valid names unless `name` is one of them."""
     try:
         require(name, valid, where, kind)
     except ValueError as error:

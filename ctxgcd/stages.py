@@ -6,16 +6,8 @@ from collections.abc import Iterable
 from typing import Any
 
 from ctxgcd.config import Params
-from ctxgcd.runs import (
-    DEMO,
-    ESTIMATED,
-    benchmark_files,
-    protocol_of,
-    requested_benchmarks,
-    resolve,
-    runs_of,
-    table_files,
-)
+from ctxgcd.runs import ESTIMATED, protocol_of, resolve
+from ctxgcd.targets import DEMO, benchmark_files, requested_benchmarks, runs_of, table_files
 
 CODE = ["ctxgcd", "workflow", "Snakefile"]  # a change asks Snakemake, which decides what it means
 COMMON = (

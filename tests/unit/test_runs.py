@@ -14,11 +14,12 @@ from typing import Any
 
 import pytest
 
-from ctxgcd import runs
+from ctxgcd import runs, targets
 from ctxgcd.config import Params, parse
 from ctxgcd.errors import UserError
 from ctxgcd.names import NOT_IN_PAPER
-from ctxgcd.runs import identity, parse_row, requested_benchmarks, resolve, table_runs
+from ctxgcd.runs import identity, parse_row, resolve
+from ctxgcd.targets import requested_benchmarks, table_runs
 
 ROOT = Path(__file__).resolve().parents[2]
 EIGHT = ["cub", "scars", "aircraft", "cifar10", "cifar100", "imagenet_100", "herbarium_19", "imagenet_1k"]
@@ -311,7 +312,7 @@ def test_identity_of_local_weights_is_their_content(committed: dict[str, Any], t
 
 
 def all_runs(params: Params) -> list[runs.Run]:
-    return list(dict.fromkeys(run for table in runs.all_tables(params) for run in table_runs(params, table)))
+    return list(dict.fromkeys(run for table in targets.all_tables(params) for run in table_runs(params, table)))
 
 
 def test_equal_runs_are_one(params: Params) -> None:
@@ -322,7 +323,7 @@ def test_equal_runs_are_one(params: Params) -> None:
     rows = {run.row for run in needed}
     assert "full-paper+lambda_n=0.3" in rows
     assert not {"full-paper+lambda_n=0.1", "full-paper+lambda_c=0.3", "full-paper+k=10"} & rows
-    for table in runs.all_tables(params):
+    for table in targets.all_tables(params):
         found = table_runs(params, table)
         assert len(set(found)) == len(found)
 
@@ -330,8 +331,8 @@ def test_equal_runs_are_one(params: Params) -> None:
 def test_sensitivity_rows(params: Params) -> None:
     expected = ["full-paper"] + [f"full-paper+lambda_n={v}" for v in (0.3, 0.5, 0.7)]
     expected += [f"full-paper+lambda_c={v}" for v in (0.1, 0.5, 0.7)] + ["full-paper+k=20", "full-paper+k=30"]
-    assert runs.table_rows(params, "sensitivity", "cub") == expected
-    points = runs.sensitivity_points(params, "cub")
+    assert targets.table_rows(params, "sensitivity", "cub") == expected
+    points = targets.sensitivity_points(params, "cub")
     assert [(key, value) for key, value, _ in points] == [
         *(("lambda_n", v) for v in (0.1, 0.3, 0.5, 0.7)),
         *(("lambda_c", v) for v in (0.1, 0.3, 0.5, 0.7)),
@@ -341,7 +342,7 @@ def test_sensitivity_rows(params: Params) -> None:
 
 def test_base_of_a_grid_follows_the_settings(committed: dict[str, Any]) -> None:
     changed = edited(committed, "settings.paper.lambda_n", 0.5)
-    rows = runs.table_rows(changed, "sensitivity", "cub")
+    rows = targets.table_rows(changed, "sensitivity", "cub")
     assert "full-paper+lambda_n=0.1" in rows
     assert "full-paper+lambda_n=0.5" not in rows
 
@@ -363,7 +364,7 @@ def test_counts_of_trainings(committed: dict[str, Any]) -> None:
 
 
 def test_tables_and_seeds(params: Params) -> None:
-    assert runs.all_tables(params) == [
+    assert targets.all_tables(params) == [
         *("main_ssb", "main_generic", "main_challenging"),
         *(f"ablation_{b}" for b in EIGHT),
         *(f"statistics_{b}" for b in EIGHT),
@@ -472,18 +473,18 @@ def test_k_of_one_has_no_neighbour(params: Params) -> None:
 
 def test_few_active_epochs_warn(committed: dict[str, Any]) -> None:
     committed["protocols"]["paper"] |= {"T_warm": 196}
-    warnings = runs.check_all(parse(committed))
+    warnings = targets.check_all(parse(committed))
     assert "cub/full-paper: the context terms act in only 4 of 200 epochs" in warnings
     assert not [w for w in warnings if "simgcd" in w or "kmeans" in w or w.startswith("fashion")]
 
 
 def test_committed_rows_are_possible_without_a_warning(params: Params) -> None:
-    assert runs.check_all(params) == []
+    assert targets.check_all(params) == []
 
 
 def test_a_wrong_row_anywhere_is_found_before_anything_runs(committed: dict[str, Any]) -> None:
     committed["rows"]["ablation"].append("full-papr")
-    assert "did you mean 'paper'?" in told(lambda: runs.check_all(parse(committed)))
+    assert "did you mean 'paper'?" in told(lambda: targets.check_all(parse(committed)))
 
 
 def test_classes_are_known_without_data(params: Params) -> None:
@@ -517,7 +518,7 @@ def test_light_rooms_import_no_torch(module: str) -> None:
 def test_an_unknown_reader_is_refused(committed: dict[str, Any]) -> None:
     committed["benchmarks"]["fashion"]["reader"] = "sheets"
     with pytest.raises(UserError, match="unknown reader 'sheets'; did you mean 'sheet'"):
-        runs.check_all(parse(committed))
+        targets.check_all(parse(committed))
 
 
 def test_overrides_reach_images_and_features_too(committed: dict[str, Any]) -> None:
@@ -558,7 +559,7 @@ def test_k_is_true_given_or_estimated(params: Params, committed: dict[str, Any])
     assert "benchmarks.cub.K: K is 60; give" in told(lambda: resolve(of_cub, "cub", "kmeans", 0))
     assert "benchmark cub, row simgcd+K=60: K is 60; give" in told(lambda: resolve(params, "cub", "simgcd+K=60", 0))
     few = edited(copy.deepcopy(committed), "estimate.most", 24)
-    assert "estimate.most is 24, but benchmark" in told(lambda: runs.check_all(few))
+    assert "estimate.most is 24, but benchmark" in told(lambda: targets.check_all(few))
     assert "unknown settings '1'" in told(lambda: resolve(params, "cub50", "simgcd+settings=1", 0))
     assert "only 1500 training images" in told(lambda: resolve(params, "cub50", "simgcd+K=1501", 0))
     assert resolve(params, "cub50_trial", "simgcd+K=13", 0)["K"] == 13  # half of the 24 old classes are old there
@@ -611,7 +612,7 @@ def test_a_teacher_warms_up_within_the_training(params: Params, committed: dict[
     for key, value in (("teacher_warmup_epochs", 201), ("epochs", 29)):
         changed = copy.deepcopy(committed)
         changed["protocols"]["paper"][key] = value
-        assert "exceeds epochs" in told(lambda changed=changed: runs.check_all(parse(changed)))  # type: ignore[misc]
+        assert "exceeds epochs" in told(lambda changed=changed: targets.check_all(parse(changed)))  # type: ignore[misc]
 
 
 def test_a_benchmark_can_have_seeds_of_its_own(params: Params, committed: dict[str, Any]) -> None:
@@ -627,14 +628,14 @@ def test_a_benchmark_can_have_seeds_of_its_own(params: Params, committed: dict[s
 
 
 def test_what_is_compared_with_what(params: Params, committed: dict[str, Any]) -> None:
-    pairs = runs.table_pairs(params, "unknowns", "cub50")
+    pairs = targets.table_pairs(params, "unknowns", "cub50")
     assert pairs == params.rows.unknowns  # cub50 has other values everywhere
     found = {run.row for run in table_runs(params, "unknowns_cub50")}
     assert {*pairs, *pairs.values()} == found
     for row, against in pairs.items():
         base, changed = (resolve(params, "cub50", name, 0) for name in (against, row))
         assert base != changed | {"row": base["row"]}, row
-    pairs = runs.table_pairs(params, "statistics", "cub50")
+    pairs = targets.table_pairs(params, "statistics", "cub50")
     assert set(pairs.values()) == {"simgcd"}
     assert {"gcd", "full-paper", "full-mended", "full-paper-zero"} < set(pairs)
     assert not {"simgcd", "kmeans"} & set(pairs)
@@ -645,13 +646,13 @@ def test_what_is_compared_with_what(params: Params, committed: dict[str, Any]) -
         *{row for pair in params.rows.unknowns.items() for row in pair if "tail_lr" not in row},
         *("simgcd", "full-paper", "full-mended"),
     }
-    assert runs.table_pairs(params, "unknowns", "cub")["full-mended"] == "simgcd"
+    assert targets.table_pairs(params, "unknowns", "cub")["full-mended"] == "simgcd"
     of_estimated = edited(committed, "benchmarks.cub.K", "estimated")
-    assert not any("K=" in row for row in runs.table_pairs(of_estimated, "unknowns", "cub"))
+    assert not any("K=" in row for row in targets.table_pairs(of_estimated, "unknowns", "cub"))
     words = told(lambda: edited(committed, "rows.unknowns", {"full-paper": "full-paper"}))
     assert "rows: 'full-paper' is compared with itself under unknowns; name another row" in words
     edited(committed, "rows.unknowns", {"full-paper": "simgdc"})
-    assert "did you mean 'simgcd'?" in told(lambda: runs.check_all(parse(committed)))
+    assert "did you mean 'simgcd'?" in told(lambda: targets.check_all(parse(committed)))
 
 
 def test_values_that_the_paper_does_not_give_are_marked(params: Params) -> None:
@@ -662,16 +663,16 @@ def test_values_that_the_paper_does_not_give_are_marked(params: Params) -> None:
 
 
 def test_planned_and_existing(params: Params, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    planned = runs.planned_rows(params)
+    planned = targets.planned_rows(params)
     assert {"table": "main_ssb", "benchmark": "cub", "row": "gcd", "seeds": [0, 1, 2]} in planned
     monkeypatch.chdir(tmp_path)
-    assert runs.existing_metrics(params, planned) == []
+    assert targets.existing_metrics(params, planned) == []
     now, before = (runs.Run("cub", "simgcd", seed) for seed in (0, 1))
     for run, changes in ((now, {}), (before, {"lr": 0.2})):
         made = {"seed": run.seed, "parameters": resolve(params, "cub", "simgcd", run.seed) | changes}
         Path(run.folder).mkdir(parents=True)
         Path(run.file("metrics.json")).write_text(json.dumps(made), encoding="utf-8")
-    assert [metrics["seed"] for metrics in runs.existing_metrics(params, planned)] == [0]
+    assert [metrics["seed"] for metrics in targets.existing_metrics(params, planned)] == [0]
     for text in ("{", "[]", '{"schema": 1}'):
         Path(now.file("metrics.json")).write_text(text)
-        assert "metrics.json is damaged; delete it" in told(lambda: runs.existing_metrics(params, planned))
+        assert "metrics.json is damaged; delete it" in told(lambda: targets.existing_metrics(params, planned))

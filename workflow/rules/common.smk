@@ -5,7 +5,7 @@ import os
 import shlex
 import sys
 
-from ctxgcd import runs
+from ctxgcd import runs, targets
 from ctxgcd.benchmarks import use_places
 from ctxgcd.benchmarks.fetch import ARCHIVES
 from ctxgcd.benchmarks.fingerprint import data_fingerprint
@@ -13,7 +13,7 @@ from ctxgcd.benchmarks.weights import is_address
 from ctxgcd.config import Official
 from ctxgcd.config import parse as parse_params
 from ctxgcd.errors import UserError
-from ctxgcd.runs import FORMATS, table_files
+from ctxgcd.targets import FORMATS, table_files
 
 # The folders of the official benchmarks may also stand in a Snakemake profile or after --config, as data=ROOT or
 # data="{root: ROOT, cub: FOLDER}"; the environment wins. Taken out: a place is no part of what a run is.
@@ -25,9 +25,9 @@ try:
         places,
         {b.folder for b in PARAMS.benchmarks.values() if isinstance(b, Official)},
     )
-    for warning in runs.check_all(PARAMS):
+    for warning in targets.check_all(PARAMS):
         print(f"warning: {warning}", file=sys.stderr)
-    REQUESTED = runs.requested_benchmarks(PARAMS, sys.argv[1:])
+    REQUESTED = targets.requested_benchmarks(PARAMS, sys.argv[1:])
 except UserError as error:
     sys.exit(f"error: {error}")
 
@@ -179,9 +179,11 @@ def weights_commands():
 
 def table_request(table):
     """What a table holds, as JSON: its rows in order, its benchmarks, its title and note."""
-    benchmarks = runs.table_benchmarks(PARAMS, table)
+    benchmarks = targets.table_benchmarks(PARAMS, table)
     kind = table.partition("_")[0]
-    rows = {row: None for b in benchmarks for row in runs.table_rows(PARAMS, kind, b)}
+    rows = {
+        row: None for b in benchmarks for row in targets.table_rows(PARAMS, kind, b)
+    }
     notes = {runs.backbone_of(PARAMS, b).note for b in benchmarks}
     return json.dumps(
         {
@@ -189,7 +191,7 @@ def table_request(table):
             "kind": kind,
             "rows": list(rows),
             "benchmarks": benchmarks,
-            "pairs": runs.table_pairs(PARAMS, kind, benchmarks[0]),
+            "pairs": targets.table_pairs(PARAMS, kind, benchmarks[0]),
             "note": " ".join(sorted(notes - {""})),
         }
     )
@@ -197,9 +199,9 @@ def table_request(table):
 
 def shown_run(wildcards):
     """The run whose features are drawn."""
-    seed = runs.seeds_of(PARAMS, "main", wildcards.benchmark)[0]
+    seed = targets.seeds_of(PARAMS, "main", wildcards.benchmark)[0]
     return runs.Run(wildcards.benchmark, "full-paper", seed)
 
 
 def benchmark_files(benchmark):
-    return runs.benchmark_files(PARAMS, benchmark)
+    return targets.benchmark_files(PARAMS, benchmark)

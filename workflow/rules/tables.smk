@@ -5,14 +5,14 @@ rule table:
     input:
         lambda w: [
             run.file("metrics.json")
-            for run in runs.table_runs(PARAMS, f"{w.kind}_{w.name}")
+            for run in targets.table_runs(PARAMS, f"{w.kind}_{w.name}")
         ],
     output:
         [f"results/{{kind}}_{{name}}.{suffix}" for suffix in FORMATS],
     log:
         "work/logs/table/{kind}_{name}.log",
     wildcard_constraints:
-        kind="|".join(runs.KINDS),
+        kind="|".join(targets.KINDS),
         name=r"\w+",
     conda:
         "../envs/ctxgcd.yaml"
@@ -46,7 +46,7 @@ rule curves:
     input:
         lambda w: [
             run.file("history.csv")
-            for run in runs.runs_of(PARAMS, "main", w.benchmark)
+            for run in targets.runs_of(PARAMS, "main", w.benchmark)
             if run.row != "kmeans"
         ],
     output:

@@ -12,7 +12,7 @@ from typing import Any
 from ctxgcd.config import read
 from ctxgcd.errors import UserError, reported
 from ctxgcd.files import write_text
-from ctxgcd.runs import benchmark_files, table_files
+from ctxgcd.targets import benchmark_files, table_files
 
 OUT = Path("docs/measured")
 MARK = "<!-- measured: {} -->"

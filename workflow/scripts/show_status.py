@@ -8,10 +8,10 @@ from pathlib import Path
 
 from ctxgcd.config import parse
 from ctxgcd.errors import reported
-from ctxgcd.runs import existing_metrics, planned_rows
 from ctxgcd.tables.listing import write_listing
 from ctxgcd.tables.published import KEYS
 from ctxgcd.tables.status import status, status_listing
+from ctxgcd.targets import existing_metrics, planned_rows
 
 
 def main() -> None:

@@ -1,0 +1,234 @@
+"""What tables and targets need: which rows, which runs, which files, of which benchmarks."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from ctxgcd.benchmarks.registry import SOURCES
+from ctxgcd.config import Own, Params
+from ctxgcd.errors import UserError
+from ctxgcd.runs import (
+    ESTIMATED,
+    ROW,
+    Run,
+    active_epochs,
+    identity,
+    old_classes,
+    parse_row,
+    read_estimate,
+    refuse,
+    resolve,
+)
+
+DEMO = "fashion"  # the benchmark that travels with the package
+FORMATS = ("csv", "md", "tex", "html")  # of every table
+KINDS = ("main", "ablation", "sensitivity", "statistics", "terms", "unknowns")  # of tables made from runs
+BASELINE = "simgcd"  # the row that statistics compare with
+
+
+def table_rows(params: Params, kind: str, benchmark: str) -> list[str]:
+    """Rows of a benchmark in a table of a kind, in order, each once."""
+    if kind == "main":
+        return params.rows.main
+    if kind == "ablation":
+        return params.rows.ablation
+    if kind == "statistics":
+        return [BASELINE, *table_pairs(params, kind, benchmark)]
+    if kind == "terms":
+        return [row for row in dict.fromkeys(params.rows.main + params.rows.ablation) if parse_row(row)[0] != "kmeans"]
+    if kind == "unknowns":
+        return list(dict.fromkeys(name for pair in table_pairs(params, kind, benchmark).items() for name in pair))
+    return list(dict.fromkeys(row for _, _, row in sensitivity_points(params, benchmark)))
+
+
+def sensitivity_points(params: Params, benchmark: str) -> list[tuple[str, float, str]]:
+    """(parameter, value, row) of every point of the grids; where full-paper already stands, the row is full-paper."""
+    base = resolve(params, benchmark, "full-paper", params.seeds[0])
+    return [
+        (key, value, "full-paper" if base[key] == value else f"full-paper+{key}={value:g}")
+        for key, grid in params.sensitivity.model_dump().items()
+        for value in grid
+    ]
+
+
+def table_benchmarks(params: Params, table: str) -> list[str]:
+    """Benchmarks of a table by its file stem: main_ssb, ablation_cub, sensitivity_cub."""
+    kind, _, rest = table.partition("_")
+    if kind == "main":
+        if table not in params.tables:
+            refuse(table, params.tables, "params.yaml", "table")
+        return params.tables[table]
+    if rest not in params.benchmarks:
+        refuse(rest, params.benchmarks, "params.yaml", "benchmark")
+    return [rest]
+
+
+def table_runs(params: Params, table: str) -> list[Run]:
+    """Every run that a table needs, each once, in the order of the table."""
+    kind = table.partition("_")[0]
+    return [run for benchmark in table_benchmarks(params, table) for run in runs_of(params, kind, benchmark)]
+
+
+def runs_of(params: Params, kind: str, benchmark: str) -> list[Run]:
+    """The runs of one benchmark in a table of a kind."""
+    rows, seeds = table_rows(params, kind, benchmark), seeds_of(params, kind, benchmark)
+    return [Run(benchmark, row, seed) for row in rows for seed in seeds]
+
+
+def table_pairs(params: Params, kind: str, benchmark: str) -> dict[str, str]:
+    """Which row is compared with which, seed by seed, in a table of differences.
+
+    Changes that change nothing on this benchmark are left out of the rows' names, so that no run is trained under two
+    names, and a row that then equals the other one is left out.
+    """
+    if kind == "unknowns":
+        short = {row: _shortest(params, benchmark, row) for pair in params.rows.unknowns.items() for row in pair}
+        pairs = {short[row]: short[against] for row, against in params.rows.unknowns.items()}
+        return {row: against for row, against in pairs.items() if row != against}
+    trained = [row for row in params.rows.main + params.rows.ablation if parse_row(row)[0] != "kmeans"]
+    return {row: BASELINE for row in trained if row != BASELINE}
+
+
+def _shortest(params: Params, benchmark: str, row: str) -> str:
+    """The row without those of its overrides that its benchmark's parameters say already."""
+    own = identity(resolve(params, benchmark, row, 0))
+    match = ROW.fullmatch(row)
+    assert match
+    for override in match["overrides"].split("+")[1:]:
+        shorter = row.replace(f"+{override}", "", 1)
+        if identity(resolve(params, benchmark, shorter, 0)) == own:
+            row = shorter
+    return row
+
+
+def seeds_of(params: Params, kind: str, benchmark: str) -> list[int]:
+    """The training seeds of a benchmark's runs in a table of a kind."""
+    if benchmark not in params.seeds_of:
+        return params.seeds
+    of = params.seeds_of[benchmark].model_dump()
+    seeds: list[int] = of.get(kind, of["ablation"])
+    return seeds
+
+
+def all_tables(params: Params) -> list[str]:
+    """File stems of the tables that `all_tables` makes."""
+    asked = params.all_tables
+    of_one = [f"{kind}_{b}" for kind in ("ablation", "statistics", "terms") for b in asked.ablation]
+    return [*asked.main, *of_one, *(f"sensitivity_{b}" for b in asked.sensitivity)]
+
+
+def planned_rows(params: Params) -> list[dict[str, Any]]:
+    """Every row of the main, ablation and sensitivity tables: `table`, `benchmark`, `row`, `seeds`."""
+    single = [f"{kind}_{b}" for kind in ("ablation", "sensitivity") for b in params.benchmarks]
+    return [
+        {"table": table, "benchmark": b, "row": row, "seeds": seeds_of(params, kind, b)}
+        for table in [*params.tables, *single]
+        for kind in [table.partition("_")[0]]
+        for b in table_benchmarks(params, table)
+        for row in table_rows(params, kind, b)
+    ]
+
+
+def existing_metrics(params: Params, planned: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The metrics.json of every planned run that exists and was made with the parameters that are asked for now."""
+    wanted = {Run(one["benchmark"], one["row"], seed) for one in planned for seed in one["seeds"]}
+    found = []
+    for run in sorted(wanted):
+        file = Path(run.file("metrics.json"))
+        if not file.is_file():
+            continue
+        asked = resolve(params, run.benchmark, run.row, run.seed)
+        try:
+            metrics = json.loads(file.read_text(encoding="utf-8"))
+            estimate = Path(f"results/estimates/{run.benchmark}.json")
+            if asked["K"] == ESTIMATED and estimate.exists():
+                asked["K"] = read_estimate(estimate)
+            if metrics["parameters"] == asked:
+                found.append(metrics)
+        except (ValueError, KeyError, TypeError):
+            raise UserError(f"{file} is damaged; delete it and make that run again") from None
+    return found
+
+
+def table_files(table: str) -> list[str]:
+    """The files of one table."""
+    return [f"results/{table}.{suffix}" for suffix in FORMATS]
+
+
+def benchmark_files(params: Params, benchmark: str) -> list[str]:
+    """Everything that one benchmark ends in: its runs' scores, its own tables, its figures."""
+    single = [table for table, of in params.tables.items() if of == [benchmark]]
+    kinds = [k for k in ("ablation", "sensitivity") if single or benchmark in getattr(params.all_tables, k)]
+    kinds += ["statistics", "terms"] * ("ablation" in kinds)
+    tables = single + [f"{kind}_{benchmark}" for kind in kinds]
+    trained = any(parse_row(row)[0] != "kmeans" for row in params.rows.main)
+    figures = ["curves"] * trained + ["embedding"] + ["sensitivity"] * ("sensitivity" in kinds)
+    return (
+        [run.file("metrics.json") for run in runs_of(params, "main", benchmark)]
+        + [file for table in tables for file in table_files(table)]
+        + [f"results/figures/{figure}_{benchmark}.png" for figure in figures]
+        + [f"results/duplicates_{benchmark}.csv"]
+    )
+
+
+def requested_benchmarks(params: Params, words: Iterable[str]) -> list[str]:
+    """Benchmarks that the words of a command line ask for; those of `all_tables` where no word names any.
+
+    A word is a target: a rule (demo, benchmark_NAME) or a file below results/. Raises UserError for a target
+    whose benchmark, table or row does not exist, before Snakemake builds anything.
+    """
+    requested: list[str] = []
+    of_all = [benchmark for table in all_tables(params) for benchmark in table_benchmarks(params, table)]
+    for word in words:
+        if word == "all_tables":
+            requested += of_all
+        elif word == "demo":
+            requested.append(DEMO)
+        elif match := re.fullmatch(r"benchmark_(\w+)", word):
+            requested += table_benchmarks(params, f"ablation_{match[1]}")
+        elif match := re.fullmatch(rf"(?:.*/)?results/((?:{'|'.join(KINDS)})_\w+)\.({'|'.join(FORMATS)})", word):
+            requested += table_benchmarks(params, match[1])
+        elif match := re.fullmatch(r"(?:.*/)?results/runs/([^/]+)/([^/]+)/seed(\d+)/[^/]+", word):
+            requested.append(resolve(params, match[1], match[2], int(match[3]))["benchmark"])
+        elif match := re.fullmatch(
+            r"(?:.*/)?results/(?:splits/|figures/[a-z]+_|duplicates_|estimates/)(\w+)\.(csv|json|sha256|source\.json|png)",
+            word,
+        ):
+            requested += table_benchmarks(params, f"ablation_{match[1]}")
+    return list(dict.fromkeys(requested or of_all))
+
+
+def check_all(params: Params) -> list[str]:
+    """Resolve every run that any table could ask for; raise the first fault, return the warnings."""
+    warnings: dict[str, None] = {}
+    for benchmark, entry in params.benchmarks.items():
+        if entry.reader not in SOURCES:
+            refuse(entry.reader, SOURCES, f"benchmarks.{benchmark}.reader", "reader")
+        for kind in ("main", "ablation", "sensitivity", "unknowns"):
+            for row in table_rows(params, kind, benchmark):
+                resolved = resolve(params, benchmark, row, params.seeds[0])
+                if resolved["K"] == ESTIMATED:
+                    _check_estimate(params, benchmark, row)
+                if resolved["method"] == "full" and (active := active_epochs(resolved)) < 5:
+                    said = f"{benchmark}/{row}: the context terms act in only {active} of {resolved['epochs']} epochs"
+                    warnings[said] = None
+        if table_rows(params, "sensitivity", benchmark) == ["full-paper"]:
+            raise UserError(
+                f"benchmark {benchmark}: the sensitivity grids hold no value beside full-paper's own, so there is "
+                "nothing to compare; add a value under sensitivity"
+            )
+    return list(warnings)
+
+
+def _check_estimate(params: Params, benchmark: str, row: str) -> None:
+    """Refuse an estimate that has no K to try; of a user's own images the labelled classes are not known yet."""
+    entry, most = params.benchmarks[benchmark], params.estimate.most
+    old = 1 if isinstance(entry, Own) else len(old_classes(entry))
+    if most <= old:
+        raise UserError(
+            f"estimate.most is {most}, but benchmark {benchmark}, row {row} has {old} labelled classes; give more"
+        )
