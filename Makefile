@@ -29,7 +29,7 @@ $(READY): requirements.lock pyproject.toml
 
 demo: $(READY) ## train everything on the embedded benchmark and print its tables (minutes on two cores)
 	$(BIN)/snakemake demo
-	@cat results/main_fashion.md results/ablation_fashion.md results/sensitivity_fashion.md
+	@cat results/main_fashion.md results/ablation_fashion.md results/statistics_fashion.md results/sensitivity_fashion.md
 	@echo "Tables: results/*_fashion.{csv,md,tex,html}   figures: results/figures/*_fashion.png"
 
 test: $(READY) ## run the tests

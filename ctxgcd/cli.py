@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import argparse
+import re
 from pathlib import Path
 
 from ctxgcd.config import Params, read
 from ctxgcd.errors import UserError, nearest, reported
-from ctxgcd.names import NOT_IN_PAPER
-from ctxgcd.runs import resolve
+from ctxgcd.names import METHODS, NOT_IN_PAPER
+from ctxgcd.runs import ROW, resolve
+
+REMARKS = dict.fromkeys(NOT_IN_PAPER, "not in the paper")
+REMARKS["variant"] = "other formulas of L_n, L_c and the batch: docs/methods.md"
 
 
 def main() -> None:
@@ -42,7 +46,7 @@ def differences(params: Params, first: str, second: str, benchmark: str | None) 
     both = [values_of(params, name, benchmark) for name in (first, second)]
     missing = "-"  # the row does not read this value
     lines = [
-        (key, *(str(values.get(key, missing)) for values in both), "not in the paper" if key in NOT_IN_PAPER else "")
+        (key, *(str(values.get(key, missing)) for values in both), REMARKS.get(key, ""))
         for key in dict.fromkeys([*both[0], *both[1]])
         if key != "row" and both[0].get(key, missing) != both[1].get(key, missing)
     ]
@@ -57,6 +61,8 @@ def values_of(params: Params, name: str, benchmark: str | None) -> dict[str, obj
     """The values of named settings, or of a row of a benchmark, by key."""
     if name not in params.settings:
         if benchmark is None:
+            if ROW.fullmatch(name) and re.split("[-+]", name)[0] in METHODS:
+                raise UserError(f"'{name}' is a row, whose values depend on the benchmark; add --benchmark NAME")
             raise UserError(
                 f"'{name}' is no name under settings{nearest(name, params.settings)}; give one of "
                 f"{', '.join(params.settings)}, or a row together with --benchmark"

@@ -66,6 +66,10 @@ def training_curves(histories: Mapping[str, Sequence[pd.DataFrame]], out: Path, 
                 marker = "o" if len(epochs) == 1 else None  # a line of one point is invisible
                 axis.plot(epochs.index, epochs["mean"], linewidth=1.4, marker=marker, **look)
                 axis.fill_between(epochs.index, epochs["min"], epochs["max"], color=look["color"], alpha=0.2, lw=0)
+            spread = [h[term].dropna() for h in drawn.values() if term in h]
+            least, most = (f(f(values) for values in spread if len(values)) for f in (min, max))
+            if least > 0 and most > 100 * least:  # the released L_n is of another size than all others
+                axis.set_yscale("log")
             axis.xaxis.set_major_locator(MaxNLocator(nbins=5, integer=True))
         for axis in axes[max(len(panels) - columns, 0) : len(panels)]:
             axis.set_xlabel("epoch")

@@ -25,7 +25,7 @@ STATISTICS = ("mean", "std", "published", "difference")
 COLUMNS = [
     *("benchmark", "method", "set", "metric", "K", "K_source", "epoch", "n"),
     *(f"{q}_{c}" for q in QUANTITIES for c in (*STATISTICS, "verdict")),
-    *("images", "seeds", *(f"{q}_per_seed" for q in QUANTITIES), "environment", "note"),
+    *("images", "seeds", *(f"{q}_per_seed" for q in QUANTITIES), "environment", "collapsed", "note"),
 ]
 TEXTS = [c for c in COLUMNS if c not in INTEGERS and not c.endswith(STATISTICS)]
 
@@ -67,11 +67,12 @@ def scores_of(
             raise UserError(f"the metrics of {name} have {what}, expected schema {SCHEMA}: make that run again")
         if run["row"] in rows and run["benchmark"] in benchmarks:
             whole = {key: run[key] for key in REQUIRED if key != "scores"}
-            whole["environment"] = run.get("environment", {})
+            whole |= {"environment": run.get("environment", {}), "collapsed": run.get("collapsed", False)}
             lines += [{**whole, **score, "images": score["n"]} for score in run["scores"]]
     columns = [
         *(key for key in REQUIRED if key != "scores"),
         "environment",
+        "collapsed",
         "set",
         "metric",
         "images",
@@ -108,6 +109,7 @@ def _entry(group: pd.DataFrame, published: Mapping[str, float] | None, benchmark
         "n": len(group),
         "seeds": " ".join(map(str, group["seed"])),
         "environment": environment_text(group["environment"]),
+        "collapsed": " ".join(map(str, group.loc[group["collapsed"].astype(bool), "seed"])),
         **{c: group[c].iloc[0] if len(group) else None for c in ("K", "K_source", "epoch", "images")},
     }
     spread = published_spread(benchmark)

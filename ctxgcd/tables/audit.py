@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pandas as pd
 
-from ctxgcd.tables.display import benchmark_name
+from ctxgcd.tables.display import benchmark_name, published_name
 from ctxgcd.tables.listing import Listing
 from ctxgcd.tables.published import HERE, load
 
@@ -37,7 +37,7 @@ def audit_listing(rows: pd.DataFrame) -> Listing:
     wrong = wrong.loc[wrong["difference"].abs().sort_values(ascending=False, kind="stable").index]
     lines = [
         [
-            *(row["table"], benchmark_name(row["benchmark"]), row["method"]),
+            *(row["table"], benchmark_name(row["benchmark"]), published_name(row["method"])),
             *(f"{row[q]:.1f}" for q in ("all", "old", "new")),
             _range(row["expected_least"], row["expected_most"]),
             f"{row['difference']:+.2f}",

@@ -22,6 +22,8 @@ BENCHMARKS = {
     "cub50_trial": "CUB, first 50 classes, labelled part",
 }
 METHODS = {"kmeans": "k-means", "gcd": "GCD", "simgcd": "SimGCD"}
+PUBLISHED = {"rs_plus": "RS+", "uno_plus": "UNO+", "orca": "ORCA", "xcon": "XCon", "promptcal": "PromptCAL"}
+PUBLISHED |= {"dccl": "DCCL", "full": "full", "full_wo_n": "full without L_n", "full_wo_c": "full without L_c"}
 ABLATIONS = {"-without-n": "without L_n", "-without-c": "without L_c", "-zero": "both weights 0"}
 
 # Written L_n in plain text; each output format turns these into its own subscript.
@@ -52,6 +54,13 @@ def method_name(row: str) -> str:
     name = f"Full method ({base.removeprefix('full-')})" if base.startswith("full-") else METHODS.get(base, base)
     parts = [ABLATIONS[ablation]] if ablation else []
     return ", ".join([name, *parts, *(pair.replace("=", " = ") for pair in overrides)])
+
+
+def published_name(key: str) -> str:
+    """Name one of the paper's rows for readers: `full[k=20]` is `full, k = 20`."""
+    base, _, changed = key.rstrip("]").partition("[")
+    name = PUBLISHED.get(base) or METHODS.get(base, base)
+    return name + (f", {changed.replace('=', ' = ')}" if changed else "")
 
 
 def benchmark_name(key: str) -> str:

@@ -179,6 +179,18 @@ def _benchmark_note(key: str, lines: pd.DataFrame) -> str:
     return f"{benchmark_name(key)}: {'; '.join(facts)}."
 
 
+def collapsed_note(lines: pd.DataFrame) -> list[str]:
+    """Name the runs whose projections collapsed; lines have `label`, `benchmark` and `collapsed` (seeds)."""
+    several = lines["benchmark"].nunique() > 1
+    groups = lines[lines["collapsed"] != ""].groupby(["benchmark", "collapsed"], sort=False)
+    said = [
+        f"{_list(group)}{f' on {benchmark_name(str(b))}' if several else ''}: seed {str(seeds).replace(' ', ', ')}"
+        for (b, seeds), group in groups
+    ]
+    what = "Collapsed (all projections alike at the end, so that contrastive and context losses train next to nothing)"
+    return [f"{what}: {'; '.join(said)}."] if said else []
+
+
 def _missing_note(lines: pd.DataFrame) -> list[str]:
     """Name the rows without runs, benchmark by benchmark where the table has several."""
     several = lines["benchmark"].nunique() > 1
@@ -214,7 +226,10 @@ def _test_note(long: pd.DataFrame) -> str:
     """Say where the official test part is, or for which benchmarks there is none."""
     absent = [benchmark_name(b) for b in dict.fromkeys(long.loc[long["note"] == NO_TEST, "benchmark"])]
     without = f"; {', '.join(absent)}: {NO_TEST}, so its inductive values are empty" if absent else ""
-    return f"Other metrics and the official test part are in the CSV beside this table{without}."
+    return (
+        f"Other metrics and the official test part are in the CSV beside this table{without}. Whether rows differ by "
+        "more than chance is said by statistics_BENCHMARK."
+    )
 
 
 def _notes(lines: pd.DataFrame, kind: Kind, note: str, has_published: bool) -> list[str]:
@@ -231,7 +246,7 @@ def _notes(lines: pd.DataFrame, kind: Kind, note: str, has_published: bool) -> l
             "standard errors (SimGCD's published std stands in for the paper's); no sign: no band."
         )
     notes += [_benchmark_note(str(key), group) for key, group in lines.groupby("benchmark", sort=False)]
-    notes += _environment_note(lines[lines["n"] > 0]) + _missing_note(lines)
+    notes += collapsed_note(lines) + _environment_note(lines[lines["n"] > 0]) + _missing_note(lines)
     return list(filter(None, notes))
 
 

@@ -15,10 +15,24 @@ from ctxgcd.tables.aggregate import COMPARED, must_be_alike, scores_of
 from ctxgcd.tables.display import method_name
 from ctxgcd.tables.listing import Listing
 from ctxgcd.tables.published import QUANTITIES
+from ctxgcd.tables.render import collapsed_note
 
 LEVEL = 0.95
 MEASURES = ("difference", "std", "low", "high", "detectable", "p", "p_holm", "verdict", "per_seed")
-COLUMNS = ["benchmark", "method", "against", "set", "metric", "K", "K_source", "K_against", "epoch", "n", "seeds"]
+COLUMNS = [
+    "benchmark",
+    "method",
+    "against",
+    "set",
+    "metric",
+    "K",
+    "K_source",
+    "K_against",
+    "epoch",
+    "n",
+    "seeds",
+    "collapsed",
+]
 COLUMNS += [f"{q}_{m}" for q in QUANTITIES for m in MEASURES]
 NOTHING, UNDEFINED = "no difference seen", "not defined"
 
@@ -77,6 +91,8 @@ def statistics(metrics: Sequence[Mapping[str, Any]], *, pairs: Mapping[str, str]
             "metric": COMPARED[1],
         }
         entry |= {"n": len(common), "seeds": " ".join(map(str, common))}
+        dead = set(own.index[own["collapsed"].astype(bool)]) | set(base.index[base["collapsed"].astype(bool)])
+        entry["collapsed"] = " ".join(map(str, sorted(dead & set(common))))
         for quantity in QUANTITIES if len(common) else ():
             entry |= {key: own[key].iloc[0] for key in ("K", "K_source", "epoch")} | {"K_against": base["K"].iloc[0]}
             differences = (own.loc[common, quantity] - base.loc[common, quantity]).to_numpy("float64")
@@ -107,7 +123,7 @@ def statistics_listing(frame: pd.DataFrame, title: str) -> Listing:
                     *(name, quantity.capitalize(), str(row["n"])),
                     f"{of['difference']:+.2f}" if pd.notna(of["difference"]) else "–",
                     f"{of['low']:+.2f} to {of['high']:+.2f}" if known else "–",
-                    f"{of['detectable']:.2f}" if known else "–",
+                    f"{of['detectable']:.2f}" if known and of["std"] > 0 else "–",
                     f"{of['p']:.3f} ({of['p_holm']:.3f})" if known else "–",
                     of["verdict"],
                 ]
@@ -121,9 +137,11 @@ def statistics_listing(frame: pd.DataFrame, title: str) -> Listing:
             "less that of the other row at the same seed: both saw the same sampled images, views and starting heads, "
             "unless the rows differ in one of these or are not trained.",
             "Interval: two-sided 95% t interval. Helps or hurts: it excludes 0. Could show: half of it, the smallest "
-            "mean difference that so many seeds could have told from none. Holm: p corrected for this table's rows.",
+            "mean difference that so many seeds could have told from none; nothing where all seeds differ alike. Holm: "
+            "p corrected for this table's rows.",
             *_control_note(frame),
             *_k_note(frame),
+            *collapsed_note(frame.assign(label=frame["method"].map(method_name))),
         ],
         numbers_from=2,
     )

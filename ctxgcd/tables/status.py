@@ -9,9 +9,10 @@ import pandas as pd
 
 from ctxgcd.errors import UserError
 from ctxgcd.tables.aggregate import COMPARED, long_table
-from ctxgcd.tables.display import benchmark_name, method_name
+from ctxgcd.tables.display import benchmark_name, method_name, published_name
 from ctxgcd.tables.listing import Listing
 from ctxgcd.tables.published import QUANTITIES, load, paper_keys, paper_table
+from ctxgcd.tables.render import VERDICTS
 
 REPRODUCED, PLANNED, IMPOSSIBLE = "reproduced", "only planned", "not possible here"
 NO_METHOD = "this method is not built"
@@ -71,25 +72,31 @@ def status_listing(frame: pd.DataFrame) -> Listing:
     counts = frame["state"].value_counts()
     lines = [
         [
-            *(row["table"], benchmark_name(row["benchmark"]), row["method"]),
+            *(row["table"], benchmark_name(row["benchmark"]), published_name(row["method"])),
             method_name(row["row"]) if pd.notna(row["row"]) else "",
-            row["state"] + (f": {row['why']}" if row["why"] else ""),
-            row["device"] if pd.notna(row["device"]) else "",
-            *(f"{row[f'{q}_published']:.1f}" for q in QUANTITIES),
-            *(f"{row[f'{q}_difference']:+.1f}" if pd.notna(row[f"{q}_difference"]) else "–" for q in QUANTITIES),
+            row["state"] + (f": {row['why']}" if row["why"] else f" on {row['device']}"),
+            *(_published(row, q) for q in QUANTITIES),
         ]
         for _, row in frame.iterrows()
     ]
     said = ", ".join(f"{counts.get(state, 0)} {state}" for state in (REPRODUCED, PLANNED, IMPOSSIBLE))
     return Listing(
         title=f"State of the {len(frame)} published rows: {said}",
-        head=["Table", "Benchmark", "Published as", "Our row", "State", "Device", "All", "Old", "New", *"∆∆∆"],
+        head=["Table", "Benchmark", "Published", "Our row", "State", "All", "Old", "New"],
         lines=lines,
         notes=[
-            "All, Old, New: as published, in percent (clustering accuracy v2 on the unlabelled training images). ∆: "
-            "our mean less the published value, where we have one.",
+            "All, Old, New: as published, in percent (clustering accuracy v2 on the unlabelled training images). "
+            "In brackets, where we have one: our mean less it; ≈ inside, ↑ above, ↓ below the band of two standard errors.",
             "Reproduced: every seed of our row was run with the parameters asked for now. Only planned: it can be run, "
             "and was not, or not with all its seeds. Not possible here: no row of ours corresponds to it.",
         ],
-        numbers_from=6,
+        numbers_from=5,
     )
+
+
+def _published(row: pd.Series, quantity: str) -> str:
+    """The published value, and in brackets how far ours is from it."""
+    published, difference = f"{row[f'{quantity}_published']:.1f}", row[f"{quantity}_difference"]
+    if pd.isna(difference):
+        return published
+    return f"{published} ({difference:+.1f} {VERDICTS.get(row[f'{quantity}_verdict'], '')}".strip() + ")"

@@ -14,6 +14,7 @@ from ctxgcd.tables.listing import Listing
 
 COLUMNS = ["benchmark", "method", "K", "K_source", "epoch", "term", "weight", "active_from", "n"]
 COLUMNS += [f"{kind}{of}_{m}" for kind in TERM_SIZES for of in ("", "_share") for m in ("mean", "std")]
+HEADS = {"info_nce": "InfoNCE", "sup_con": "SupCon", "cls": "CE"} | {t: t for t in ("distill", "entropy", "L_n", "L_c")}
 
 
 def terms_table(metrics: Sequence[Mapping[str, Any]], *, rows: Sequence[str], benchmark: str) -> pd.DataFrame:
@@ -54,15 +55,13 @@ def terms_listing(frame: pd.DataFrame, title: str) -> Listing:
     lines = []
     for (method, epoch), group in frame.groupby(["method", "epoch"], sort=False):
         own = {row["term"]: row for _, row in group.iterrows()}
-        shares = {
-            name: "/".join(f"{100 * row[f'{size}_share_mean']:.1f}" for size in TERM_SIZES) for name, row in own.items()
-        }
-        lines.append(
-            [method_name(str(method)), str(epoch), str(group["n"].iloc[0]), *(shares.get(t, "") for t in terms)]
-        )
+        shares = [
+            "/".join(_percent(own[t][f"{size}_share_mean"]) for size in TERM_SIZES) if t in own else "" for t in terms
+        ]
+        lines.append([method_name(str(method)), str(epoch), str(group["n"].iloc[0]), *shares])
     return Listing(
         title=title,
-        head=["Row", "Epoch", "n", *terms],
+        head=["Row", "Epoch", "n", *(HEADS[term] for term in terms)],
         lines=lines,
         notes=[
             "Each weighted term beside the others, in percent: its size (without sign) / the norm of its gradient over "
@@ -74,6 +73,11 @@ def terms_listing(frame: pd.DataFrame, title: str) -> Listing:
         ],
         numbers_from=1,
     )
+
+
+def _percent(share: float) -> str:
+    """A share in percent with two digits."""
+    return f"{100 * share:.0f}" if share >= 0.0995 else f"{100 * share:.1f}"
 
 
 def _started(frame: pd.DataFrame) -> list[str]:

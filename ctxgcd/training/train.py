@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -82,10 +83,17 @@ def run(
             "epoch": parameters["epochs"] - 1,
             "active_from": trainer.method.active_from(),
             "shares": trainer.shares,
+            "collapsed": collapsed(history[-1]["info_nce"], parameters["batch_size"]),
             "trainable": {n: list(q.shape) for n, q in trainer.network.named_parameters() if q.requires_grad},
             "training_seconds": round(trainer.seconds, 2),
             "steps_per_second": round(_steps(parameters, by_id) / max(trainer.seconds, 1e-9), 2),
         }
+    if told.get("collapsed"):
+        print(
+            f"warning: {trainer.title}: all projections are alike (InfoNCE is that of chance), so the contrastive and "
+            "the context losses train next to nothing; a wider projector or a smaller lr may help",
+            flush=True,
+        )
     write_rows(out / "history.csv", HISTORY, history)
     pairs = zip(np.concatenate([unlabelled, test]), np.concatenate([clusters, of_test]), strict=True)
     write_rows(out / "assignments.csv", ("id", "predicted"), ({"id": i, "predicted": c} for i, c in pairs))
@@ -103,6 +111,14 @@ def run(
     }
     write_text(out / "run.json", json.dumps(told, indent=1) + "\n")
     (state / "last.pt").unlink(missing_ok=True)
+
+
+def collapsed(info_nce: float, batch_size: int) -> bool:
+    """Whether all projections of an epoch were alike: InfoNCE is then that of chance, log(2B - 1).
+
+    The contrastive and the context losses then have next to no gradient, and rows of this seed differ in nothing.
+    """
+    return abs(info_nce - math.log(2 * batch_size - 1)) < 1e-3
 
 
 def _check_k(parameters: Mapping[str, Any], split: pd.DataFrame) -> None:

@@ -48,7 +48,7 @@ def test_difference_of_rows(params: Params) -> None:
     ("names", "benchmark", "words"),
     [
         (("paper", "realeased"), None, "did you mean 'released'?"),
-        (("full-paper", "simgcd"), None, "together with --benchmark"),
+        (("full-paper", "simgcd"), None, "is a row, whose values depend on the benchmark; add --benchmark NAME"),
         (("full-paper", "simgdc"), "cub", "did you mean 'simgcd'?"),
         (("paper", "full-released"), "cub", "give two of one kind"),
         (("paper", "released"), "cubb", "did you mean 'cub'?"),

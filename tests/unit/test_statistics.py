@@ -117,6 +117,16 @@ def test_runs_of_one_row_must_be_alike(changes: dict[str, Any], words: str) -> N
         statistics(metrics, pairs={"full-paper": "simgcd"}, benchmark="cub50")
 
 
+def test_seeds_whose_projections_collapsed_are_named() -> None:
+    metrics = [run(row, seed, 40.0 + seed) for row in ("simgcd", "full-paper", "full-mended") for seed in range(3)]
+    metrics[5]["collapsed"] = True  # full-paper, seed 2
+    frame = statistics(metrics, pairs={"full-paper": "simgcd", "full-mended": "simgcd"}, benchmark="cub50")
+    assert list(frame["collapsed"]) == ["2", ""]
+    told = [note for note in statistics_listing(frame, "Title").notes if note.startswith("Collapsed")]
+    assert len(told) == 1
+    assert told[0].endswith("train next to nothing): Full method (paper): seed 2.")
+
+
 def test_audit_of_every_published_row() -> None:
     rows = audit().set_index(["table", "benchmark", "method"])
     assert len(rows) == 99
@@ -197,8 +207,8 @@ def test_terms_are_averaged_over_seeds() -> None:
     assert (last["gradient_share_mean"], last["gradient_share_std"]) == (pytest.approx(0.2), pytest.approx(0.2))
     assert last["loss_mean"] == pytest.approx(0.4)
     listing = terms_listing(frame, "Title")
-    assert listing.head == ["Row", "Epoch", "n", "cls", "L_c"]
-    assert listing.lines[1] == ["Full method (paper)", "9", "3", "80.0/80.0/80.0", "20.0/20.0/20.0"]
+    assert listing.head == ["Row", "Epoch", "n", "CE", "L_c"]
+    assert listing.lines[1] == ["Full method (paper)", "9", "3", "80/80/80", "20/20/20"]
     assert listing.notes[-1] == "Terms act from epoch 0, but L_c of Full method (paper) from epoch 2."
     assert len(terms_table([], rows=["simgcd"], benchmark="cub50")) == 0
     with pytest.raises(UserError, match="full-paper, seed 0 hold no sizes of the terms"):

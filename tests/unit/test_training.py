@@ -19,6 +19,7 @@ from ctxgcd.files import write_rows
 from ctxgcd.images.store import Store
 from ctxgcd.images.streams import generator
 from ctxgcd.images.views import Cropper
+from ctxgcd.losses import info_nce
 from ctxgcd.methods.full import Full
 from ctxgcd.methods.method import Batch
 from ctxgcd.methods.registry import TRAINED
@@ -27,7 +28,7 @@ from ctxgcd.models.network import Network
 from ctxgcd.training import checkpoint, loop, views
 from ctxgcd.training.loop import HISTORY, Trainer
 from ctxgcd.training.schedules import cosine_lr
-from ctxgcd.training.train import _check_k
+from ctxgcd.training.train import _check_k, collapsed
 from ctxgcd.training.views import BankViews, FreshViews
 
 torch.set_num_threads(1)
@@ -534,6 +535,13 @@ def test_fresh_and_kept_features_train_alike(cropper: Cropper, tmp_path: Path) -
         made.train()
         results.append(net.state_dict())
     assert all(torch.equal(results[0][name], results[1][name]) for name in results[0])
+
+
+def test_collapse_is_the_info_nce_of_chance() -> None:
+    alike = torch.ones(256, 8) + torch.arange(8)
+    assert collapsed(float(info_nce(alike, 1.0)), 128)
+    apart = torch.randn(256, 8, generator=torch.Generator().manual_seed(0))
+    assert not collapsed(float(info_nce(apart, 1.0)), 128)
 
 
 # -- what a split cannot have ----------------------------------------------------------------------------
