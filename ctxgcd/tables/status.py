@@ -86,7 +86,8 @@ def status_listing(frame: pd.DataFrame) -> Listing:
         lines=lines,
         notes=[
             "All, Old, New: as published, in percent (clustering accuracy v2 on the unlabelled training images). "
-            "In brackets, where we have one: our mean less it; ≈ inside, ↑ above, ↓ below the band of two standard errors.",
+            "In brackets, where we have one: our mean less it; ≈ inside, ↑ above, ↓ below the band of two standard "
+            "errors.",
             "Reproduced: every seed of our row was run with the parameters asked for now. Only planned: it can be run, "
             "and was not, or not with all its seeds. Not possible here: no row of ours corresponds to it.",
         ],
