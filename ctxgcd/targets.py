@@ -192,8 +192,12 @@ def requested_benchmarks(params: Params, words: Iterable[str]) -> list[str]:
             requested += table_benchmarks(params, f"ablation_{match[1]}")
         elif match := re.fullmatch(rf"(?:.*/)?results/((?:{'|'.join(KINDS)})_\w+)\.({'|'.join(FORMATS)})", word):
             requested += table_benchmarks(params, match[1])
+            for benchmark in table_benchmarks(params, match[1]):
+                for row in table_rows(params, match[1].partition("_")[0], benchmark):
+                    _possible(params, benchmark, row)
         elif match := re.fullmatch(r"(?:.*/)?results/runs/([^/]+)/([^/]+)/seed(\d+)/[^/]+", word):
-            requested.append(resolve(params, match[1], match[2], int(match[3]))["benchmark"])
+            resolve(params, match[1], match[2], int(match[3]))
+            requested.append(_possible(params, match[1], match[2])["benchmark"])
         elif match := re.fullmatch(
             r"(?:.*/)?results/(?:splits/|figures/[a-z]+_|duplicates_|estimates/)(\w+)\.(csv|json|sha256|source\.json|png)",
             word,
@@ -203,16 +207,20 @@ def requested_benchmarks(params: Params, words: Iterable[str]) -> list[str]:
 
 
 def check_all(params: Params) -> list[str]:
-    """Resolve every run that any table could ask for; raise the first fault, return the warnings."""
+    """Resolve every run that any table could ask for; raise the first fault, return the warnings.
+
+    A row under `unknowns` may be possible on one benchmark and not on another, so it is resolved when it is asked for.
+    """
     warnings: dict[str, None] = {}
+    for pair in params.rows.unknowns.items():
+        for row in pair:
+            parse_row(row)
     for benchmark, entry in params.benchmarks.items():
         if entry.reader not in SOURCES:
             refuse(entry.reader, SOURCES, f"benchmarks.{benchmark}.reader", "reader")
-        for kind in ("main", "ablation", "sensitivity", "unknowns"):
+        for kind in ("main", "ablation", "sensitivity"):
             for row in table_rows(params, kind, benchmark):
-                resolved = resolve(params, benchmark, row, params.seeds[0])
-                if resolved["K"] == ESTIMATED:
-                    _check_estimate(params, benchmark, row)
+                resolved = _possible(params, benchmark, row)
                 if resolved["method"] == "full" and (active := active_epochs(resolved)) < 5:
                     said = f"{benchmark}/{row}: the context terms act in only {active} of {resolved['epochs']} epochs"
                     warnings[said] = None
@@ -224,11 +232,16 @@ def check_all(params: Params) -> list[str]:
     return list(warnings)
 
 
-def _check_estimate(params: Params, benchmark: str, row: str) -> None:
-    """Refuse an estimate that has no K to try; of a user's own images the labelled classes are not known yet."""
+def _possible(params: Params, benchmark: str, row: str) -> dict[str, Any]:
+    """The row's parameters; also refuses an estimate without a K to try.
+
+    Of a user's own images the labelled classes are not known yet.
+    """
+    resolved = resolve(params, benchmark, row, params.seeds[0])
     entry, most = params.benchmarks[benchmark], params.estimate.most
     old = 1 if isinstance(entry, Own) else len(old_classes(entry))
-    if most <= old:
+    if resolved["K"] == ESTIMATED and most <= old:
         raise UserError(
             f"estimate.most is {most}, but benchmark {benchmark}, row {row} has {old} labelled classes; give more"
         )
+    return resolved

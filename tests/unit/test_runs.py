@@ -558,8 +558,17 @@ def test_k_is_true_given_or_estimated(params: Params, committed: dict[str, Any])
     of_cub = edited(copy.deepcopy(committed), "benchmarks.cub.K", 60)
     assert "benchmarks.cub.K: K is 60; give" in told(lambda: resolve(of_cub, "cub", "kmeans", 0))
     assert "benchmark cub, row simgcd+K=60: K is 60; give" in told(lambda: resolve(params, "cub", "simgcd+K=60", 0))
+    committed["benchmarks"]["cub50"]["K"] = True
     few = edited(copy.deepcopy(committed), "estimate.most", 24)
-    assert "estimate.most is 24, but benchmark" in told(lambda: targets.check_all(few))
+    assert targets.check_all(few) == []  # no table of all_tables estimates K
+    for target in ("unknowns_cub50.csv", "runs/cub50/simgcd+K=estimated/seed0/run.json"):
+        words = told(lambda target=target: requested_benchmarks(few, [f"results/{target}"]))  # type: ignore[misc]
+        assert "estimate.most is 24, but benchmark cub50" in words
+    # A row that is possible on one benchmark alone blocks no other.
+    some = edited(copy.deepcopy(committed), "rows.unknowns", {"simgcd+K=60": "simgcd"})
+    assert targets.check_all(some) == []
+    assert requested_benchmarks(some, ["results/unknowns_cub50.csv"]) == ["cub50"]
+    assert "K is 60; give true" in told(lambda: requested_benchmarks(some, ["results/unknowns_cub.csv"]))
     assert "unknown settings '1'" in told(lambda: resolve(params, "cub50", "simgcd+settings=1", 0))
     assert "only 1500 training images" in told(lambda: resolve(params, "cub50", "simgcd+K=1501", 0))
     assert resolve(params, "cub50_trial", "simgcd+K=13", 0)["K"] == 13  # half of the 24 old classes are old there
