@@ -105,13 +105,13 @@ class Protocol(Closed):
         return self
 
 
-# The number of classes that runs assume: the true one, the one that estimate_k finds, or a number.
 def _assumed_k(value: Any) -> bool | int | str:
     if value is True or value == "estimated" or (type(value) is int and value >= 2):
         return value
     raise ValueError(f"found {value!r}; give true, estimated, or a number of at least 2 classes")
 
 
+# The number of classes that runs assume: the true one, the one that estimate_k finds, or a number.
 AssumedK = Annotated[bool | int | str, PlainValidator(_assumed_k)]
 
 

@@ -80,7 +80,7 @@ def runs_of(params: Params, kind: str, benchmark: str) -> list[Run]:
 
 
 def table_pairs(params: Params, kind: str, benchmark: str) -> dict[str, str]:
-    """Which row is compared with which, seed by seed, in a table of differences.
+    """Which row is compared with which, seed by seed, in a table of differences; none in other tables.
 
     Changes that change nothing on this benchmark are left out of the rows' names, so that no run is trained under two
     names, and a row that then equals the other one is left out.
@@ -89,6 +89,8 @@ def table_pairs(params: Params, kind: str, benchmark: str) -> dict[str, str]:
         short = {row: _shortest(params, benchmark, row) for pair in params.rows.unknowns.items() for row in pair}
         pairs = {short[row]: short[against] for row, against in params.rows.unknowns.items()}
         return {row: against for row, against in pairs.items() if row != against}
+    if kind != "statistics":
+        return {}
     trained = [row for row in params.rows.main + params.rows.ablation if parse_row(row)[0] != "kmeans"]
     return {row: BASELINE for row in trained if row != BASELINE}
 

@@ -646,6 +646,8 @@ def test_what_is_compared_with_what(params: Params, committed: dict[str, Any]) -
         assert base != changed | {"row": base["row"]}, row
     pairs = targets.table_pairs(params, "statistics", "cub50")
     assert set(pairs.values()) == {"simgcd"}
+    # Another ablation row makes no main table again.
+    assert not any(targets.table_pairs(params, kind, "cub50") for kind in ("main", "ablation", "sensitivity", "terms"))
     assert {"gcd", "full-paper", "full-mended", "full-paper-zero"} < set(pairs)
     assert not {"simgcd", "kmeans"} & set(pairs)
     found = {run.row for run in table_runs(params, "statistics_cub50")}
