@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import torch
+from timm.layers.attention import Attention
 from timm.models.efficientnet import EfficientNet
 from timm.models.vision_transformer import VisionTransformer
 from torch import Tensor, nn
@@ -47,14 +49,61 @@ class VitTrunk(nn.Module):
 
 
 class VitTail(nn.Module):
-    """The last blocks and the frozen final norm: tokens -> the CLS row [b, d]."""
+    """The last blocks and the frozen final norm: tokens -> the CLS row [b, d].
+
+    Of the last block that row alone is computed, forward and backward.
+    """
 
     def __init__(self, net: VisionTransformer, blocks: int) -> None:
         super().__init__()
         self.blocks, self.norm = net.blocks[blocks:], net.norm
+        self.cls_alone = _is_plain(net.blocks[-1])
 
     def forward(self, tokens: Tensor) -> Tensor:
-        return self.norm(self.blocks(tokens))[:, 0]
+        if not self.cls_alone:
+            return self.norm(self.blocks(tokens))[:, 0]
+        return self.norm(cls_row(self.blocks[-1], self.blocks[:-1](tokens)))
+
+
+def _is_plain(block: Any) -> bool:
+    """Whether a block is of the kind that `cls_row` computes: as DINO's, and without anything random."""
+    attention = block.attn
+    plain = (
+        attention.q_norm,
+        attention.k_norm,
+        attention.norm,
+        block.ls1,
+        block.ls2,
+        block.drop_path1,
+        block.drop_path2,
+    )
+    dropped = any(layer.p > 0 for layer in block.modules() if isinstance(layer, nn.Dropout))
+    return (
+        type(attention) is Attention
+        and all(type(part) is nn.Identity for part in plain)
+        and attention.gate is None
+        and not dropped
+    )
+
+
+def cls_row(block: Any, tokens: Tensor) -> Tensor:
+    """The CLS row [b, d] of a block's output for tokens [b, t, d], equal to `block(tokens)[:, 0]` up to rounding.
+
+    One query attends to all tokens, so keys and values need not be formed: with W_k of a head, q.(W_k x + b_k) is
+    (W_k' q).x and a constant, which softmax does not see; and the weighted sum of W_v x + b_v is W_v applied to the
+    weighted sum of x, and b_v. Instead of two products of d x d for every token, two of d for every token and head.
+    """
+    attention, heads = block.attn, block.attn.num_heads
+    dim = attention.qkv.in_features
+    w_q, w_k, w_v = attention.qkv.weight.view(3, heads, attention.head_dim, dim)
+    b_q, _, b_v = attention.qkv.bias.view(3, heads, attention.head_dim)
+    rows = block.norm1(tokens)
+    queries = torch.einsum("bd,hed->bhe", rows[:, 0], w_q) + b_q
+    scores = torch.einsum("bhe,hed->bhd", queries * attention.scale, w_k) @ rows.transpose(1, 2)
+    mixed = scores.softmax(dim=-1) @ rows
+    values = torch.einsum("bhd,hed->bhe", mixed, w_v) + b_v
+    out = tokens[:, 0] + attention.proj(values.flatten(1))
+    return out + block.mlp(block.norm2(out))
 
 
 class EfficientNetTrunk(nn.Module):

@@ -23,6 +23,7 @@ from ctxgcd.methods.registry import TRAINED
 from ctxgcd.models import weights
 from ctxgcd.models.backbone import Backbone, cut
 from ctxgcd.training import checkpoint, record
+from ctxgcd.training.devices import keep_freed_memory
 from ctxgcd.training.loop import HISTORY, Trainer
 from ctxgcd.training.views import BankViews, FreshViews
 
@@ -49,6 +50,8 @@ def run(
         state: folder of the rolling checkpoint, own to this run's identity.
         about: identity and hashes, to be recorded with the result.
     """
+    if device.type == "cpu":
+        keep_freed_memory()
     torch.set_num_threads(parameters["threads"])
     torch.use_deterministic_algorithms(True, warn_only=True)
     begun = time.monotonic()

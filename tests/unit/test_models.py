@@ -83,6 +83,38 @@ def test_vit_feature_is_the_cls_row(nets: dict[str, nn.Module]) -> None:
     torch.testing.assert_close(cut(frozen_copy(net, VIT), 1).features(images()), tokens[:, 0], rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.parametrize("blocks", [1, 2])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_the_cls_row_alone_has_the_whole_blocks_gradients(
+    nets: dict[str, nn.Module], blocks: int, dtype: torch.dtype
+) -> None:
+    net: Any = frozen_copy(nets[VIT], VIT).to(dtype)
+    tail = cut(net, blocks).tail
+    assert tail.cls_alone
+    tokens = torch.randn(7, 5, 192, generator=torch.Generator().manual_seed(2), dtype=dtype)
+    upstream = torch.randn(7, 192, generator=torch.Generator().manual_seed(3), dtype=dtype)
+    found = []
+    for alone in (True, False):
+        tail.cls_alone = alone
+        tail.zero_grad()
+        out = tail(tokens)
+        (out * upstream).sum().backward()
+        found.append((out.detach(), {name: p.grad.clone() for name, p in tail.named_parameters() if p.requires_grad}))
+    close = 1e-5 if dtype == torch.float32 else 1e-13
+    torch.testing.assert_close(found[0][0], found[1][0], rtol=close, atol=close)
+    for name, gradient in found[1][1].items():
+        assert (found[0][1][name] - gradient).norm() <= close * gradient.norm(), name
+
+
+@pytest.mark.parametrize("odd", [{"init_values": 0.5}, {"qk_norm": True}, {"proj_drop_rate": 0.1}])
+@torch.no_grad()
+def test_other_blocks_are_computed_whole(odd: dict[str, Any]) -> None:
+    net: Any = randomised(timm.create_model(VIT, num_classes=0, img_size=32, **odd)).eval().requires_grad_(False)
+    backbone = cut(net, 1)
+    assert not backbone.tail.cls_alone
+    torch.testing.assert_close(backbone.features(images()), net(images()), rtol=1e-4, atol=1e-5)
+
+
 VIT_BLOCK = {
     *("norm1.weight", "norm1.bias", "attn.qkv.weight", "attn.qkv.bias", "attn.proj.weight", "attn.proj.bias"),
     *("norm2.weight", "norm2.bias", "mlp.fc1.weight", "mlp.fc1.bias", "mlp.fc2.weight", "mlp.fc2.bias"),
