@@ -15,9 +15,14 @@ import torch
 def environment(device: torch.device) -> dict[str, str]:
     """Versions of what computes a result, and the device's name."""
     packages = ("torch", "timm", "numpy", "scipy", "scikit-learn")
-    name = torch.cuda.get_device_name(device) if device.type == "cuda" else f"cpu: {_processor()}"
     cuda = {"cuda": str(torch.version.cuda)} if device.type == "cuda" else {}
-    return {"python": platform.python_version(), **{p: version(p) for p in packages}, **cuda, "device": name}
+    versions = {"python": platform.python_version(), **{p: version(p) for p in packages}}
+    return {**versions, **cuda, "device": device_name(device)}
+
+
+def device_name(device: torch.device) -> str:
+    """The card's name, or `cpu: ` and the processor's."""
+    return torch.cuda.get_device_name(device) if device.type == "cuda" else f"cpu: {_processor()}"
 
 
 def commit() -> str:

@@ -1,87 +1,28 @@
-"""What the workflow's steps cost here, each beside a plainly written reference in the same run."""
+"""Packing, views and splits: what happens to images before any training."""
 
 from __future__ import annotations
 
 import csv
-import multiprocessing
 import os
-import platform
-import resource
-import time
-from collections.abc import Callable
-from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass
 from pathlib import Path
-from tempfile import TemporaryDirectory
-from typing import Any
 
 import numpy as np
 import torch
 from PIL import Image
 from torchvision.transforms import InterpolationMode, transforms
 
+from ctxgcd.bench.work import Work, timed
 from ctxgcd.benchmarks.class_lists import load
 from ctxgcd.benchmarks.registry import SOURCES
 from ctxgcd.benchmarks.source import read_manifest
 from ctxgcd.benchmarks.split import make_split, write_split
-from ctxgcd.files import write_rows
 from ctxgcd.images.store import open_store, pack
 from ctxgcd.images.streams import generator
 from ctxgcd.images.views import Cropper
 
-COLUMNS = ["work", "device", "unit", "ours", "reference", "ratio", "peak_memory_mb", "n"]
 MEAN, STD = [0.485, 0.456, 0.406], [0.229, 0.224, 0.225]
 RESIZE, CROP, BATCH = 256, 224, 128
 IMAGENET = 1_281_167  # training images
-
-
-@dataclass(frozen=True)
-class Work:
-    """A step and its plain reference: each does its work in the folder and returns the seconds it took."""
-
-    name: str
-    unit: str
-    n: int
-    prepare: Callable[[Path, int], None]
-    ours: Callable[[Path, int], float]
-    reference: Callable[[Path, int], float]
-
-
-def bench(out: Path, scale: float) -> None:
-    """Measure every work, each in a process of its own, print it and write `out`; `scale` shrinks or grows all n."""
-    rows = []
-    for work in WORKS:
-        n = max(BATCH, round(work.n * scale))
-        with TemporaryDirectory() as name:
-            _measured(work.prepare, Path(name), n)
-            (reference, _), (ours, memory) = (_measured(part, Path(name), n) for part in (work.reference, work.ours))
-        row = {"work": work.name, "device": platform.processor() or platform.machine(), "unit": work.unit, "n": n}
-        row |= {"ours": n / ours, "reference": n / reference, "ratio": reference / ours, "peak_memory_mb": memory}
-        rows.append({key: f"{value:.4g}" if isinstance(value, float) else value for key, value in row.items()})
-        print(
-            f"{work.name:<44} {n / ours:>12,.1f} {work.unit:<10} reference {n / reference:>12,.1f}   "
-            f"{reference / ours:>6.2f} x   {memory:,.0f} MiB",
-            flush=True,
-        )
-    write_rows(out, COLUMNS, rows)
-
-
-def _measured(part: Callable[[Path, int], Any], folder: Path, n: int) -> tuple[Any, float]:
-    """Return what a function returns in a fresh process of one thread, and that process's peak memory in MiB."""
-    with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
-        return pool.submit(_with_memory, part, folder, n).result()
-
-
-def _with_memory(part: Callable[[Path, int], Any], folder: Path, n: int) -> tuple[Any, float]:
-    torch.set_num_threads(1)
-    result = part(folder, n)
-    return result, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-
-
-def _timed(call: Callable[[], object]) -> float:
-    begun = time.perf_counter()
-    call()
-    return time.perf_counter() - begun
 
 
 # -- photographs -----------------------------------------------------------------------------------------
@@ -96,38 +37,39 @@ def _photographs(folder: Path, n: int) -> None:
         coarse.resize((500, 375), Image.Resampling.BICUBIC).save(folder / "images" / f"{i:05d}.jpg", quality=90)
 
 
-def _names(n: int) -> list[str]:
+def names(n: int) -> list[str]:
+    """Paths of the made-up photographs."""
     return [f"images/{i:05d}.jpg" for i in range(n)]
 
 
-def _pack(folder: Path, n: int) -> float:
-    return _timed(lambda: pack("cub", folder, _names(n), RESIZE, folder / "store.npz", 1))
+def _pack(folder: Path, n: int, device: torch.device) -> float:
+    return timed(lambda: pack("cub", folder, names(n), RESIZE, folder / "store.npz", 1), device)
 
 
-def _decode_and_resize(folder: Path, n: int) -> float:
+def _decode_and_resize(folder: Path, n: int, device: torch.device) -> float:
     resize = transforms.Resize(RESIZE, InterpolationMode.BICUBIC)
 
     def loop() -> None:
-        for name in _names(n):
+        for name in names(n):
             np.asarray(resize(Image.open(folder / name).convert("RGB")))
 
-    return _timed(loop)
+    return timed(loop, device)
 
 
-def _packed_photographs(folder: Path, n: int) -> None:
+def packed_photographs(folder: Path, n: int) -> None:
     _photographs(folder, n)
-    pack("cub", folder, _names(n), RESIZE, folder / "store.npz", 1)
+    pack("cub", folder, names(n), RESIZE, folder / "store.npz", 1)
 
 
-def _views(folder: Path, n: int) -> float:
-    cropper = Cropper(open_store(folder / "store.npz"), CROP, MEAN, STD)
+def _views(folder: Path, n: int, device: torch.device) -> float:
+    cropper = Cropper(open_store(folder / "store.npz").to(device), CROP, MEAN, STD, device)
     stream = generator(0, "views")
 
     def loop() -> None:
         for ids in torch.arange(n).split(BATCH):
-            cropper.train_view(ids, stream)
+            cropper.train_view(ids.to(device), stream)
 
-    return _timed(loop)
+    return timed(loop, device)
 
 
 AUGMENT = transforms.Compose(
@@ -141,14 +83,12 @@ AUGMENT = transforms.Compose(
 )
 
 
-def _decoded_views(folder: Path, n: int) -> float:
+def _decoded_views(folder: Path, n: int, device: torch.device) -> float:
     def loop() -> None:
         for start in range(0, n, BATCH):
-            torch.stack(
-                [AUGMENT(Image.open(folder / name).convert("RGB")) for name in _names(n)[start : start + BATCH]]
-            )
+            torch.stack([AUGMENT(Image.open(folder / name).convert("RGB")) for name in names(n)[start : start + BATCH]])
 
-    return _timed(loop)
+    return timed(loop, device)
 
 
 # -- images of 32 x 32 pixels ------------------------------------------------------------------------------
@@ -162,14 +102,14 @@ def _small(folder: Path, n: int) -> None:
     pack("cub", folder, [f"images/{i:05d}.png" for i in range(n)], RESIZE, folder / "store.npz", 1)
 
 
-def _small_in_memory(folder: Path, n: int) -> float:
+def _small_in_memory(folder: Path, n: int, device: torch.device) -> float:
     images = [Image.open(folder / "images" / f"{i:05d}.png").convert("RGB") for i in range(n)]
 
     def loop() -> None:
         for start in range(0, n, BATCH):
             torch.stack([AUGMENT(image) for image in images[start : start + BATCH]])
 
-    return _timed(loop)
+    return timed(loop, device)
 
 
 # -- ImageNet's size ---------------------------------------------------------------------------------------
@@ -183,17 +123,17 @@ def _empty_files(folder: Path, n: int) -> None:
             (folder / "train" / f"n{place:08d}" / f"n{place:08d}_{number}.JPEG").touch()
 
 
-def _manifest_and_split(folder: Path, n: int) -> float:
+def _manifest_and_split(folder: Path, n: int, device: torch.device) -> float:
     def work() -> None:
         SOURCES["imagenet"].manifest(folder).to_csv(folder / "manifest.csv", index=False)
         manifest, class_list = read_manifest(folder / "manifest.csv"), load("imagenet_1k")
         split = make_split(manifest, class_list, seed=0, labelled_share=0.5, drawn_order=True)
         write_split(split, folder / "split.csv", folder / "split.sha256")
 
-    return _timed(work)
+    return timed(work, device)
 
 
-def _plain_split(folder: Path, n: int) -> float:
+def _plain_split(folder: Path, n: int, device: torch.device) -> float:
     """List, draw and write with lists and loops, as research scripts do."""
 
     def work() -> None:
@@ -209,12 +149,12 @@ def _plain_split(folder: Path, n: int) -> float:
             for i, (path, class_id) in enumerate(rows):
                 writer.writerow((i, path, "labelled" if i in drawn else "unlabelled", class_id, int(class_id < 500)))
 
-    return _timed(work)
+    return timed(work, device)
 
 
 WORKS = (
     Work("packing photographs (1 core)", "images/s", 1500, _photographs, _pack, _decode_and_resize),
-    Work("train views of 224 px, packed (1 core)", "views/s", 1500, _packed_photographs, _views, _decoded_views),
+    Work("train views of 224 px, packed (1 core)", "views/s", 1500, packed_photographs, _views, _decoded_views),
     Work("train views of 224 px, kept at 32 px (1 core)", "views/s", 1500, _small, _views, _small_in_memory),
     Work(
         "manifest and split of ImageNet's size", "images/s", IMAGENET, _empty_files, _manifest_and_split, _plain_split

@@ -1,0 +1,114 @@
+"""Neighbours, clusters and scores: our way beside loops as research scripts have them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn.functional import normalize
+
+from ctxgcd.bench.work import Work, timed
+from ctxgcd.clustering.neighbours import nearest
+from ctxgcd.clustering.semi_kmeans import semi_supervised_kmeans
+from ctxgcd.evaluation.accuracy import assign, contingency
+
+DIM, K = 768, 9
+CLASSES, OLD = 100, 50
+RESTARTS, ITERATIONS = 3, 50
+
+
+def _nothing(folder: Path, n: int) -> None:
+    pass
+
+
+def _features(n: int, device: torch.device) -> Tensor:
+    """n unit rows around CLASSES centres."""
+    stream = torch.Generator().manual_seed(0)
+    centres = torch.randn(CLASSES, DIM, generator=stream)
+    rows = centres[torch.arange(n) % CLASSES] + torch.randn(n, DIM, generator=stream)
+    return normalize(rows, dim=1).to(device)
+
+
+def _labels(n: int, device: torch.device) -> Tensor:
+    truth = torch.arange(n) % CLASSES
+    return torch.where((truth < OLD) & (torch.arange(n) // CLASSES % 2 == 0), truth, -1).to(device)
+
+
+def _nearest(folder: Path, n: int, device: torch.device) -> float:
+    rows = _features(n, device)
+    return timed(lambda: nearest(rows, K), device)
+
+
+def _sorted_rows(folder: Path, n: int, device: torch.device) -> float:
+    """One image after another: all its similarities, sorted."""
+    rows = _features(n, device)
+
+    def loop() -> None:
+        for i in range(n):
+            (rows @ rows[i]).argsort(descending=True)[1 : K + 1]
+
+    return timed(loop, device)
+
+
+def _semi_kmeans(folder: Path, n: int, device: torch.device) -> float:
+    rows, labels = _features(n, device), _labels(n, device)
+    how = {"restarts": RESTARTS, "iterations": ITERATIONS, "seed": 0}
+    return timed(lambda: semi_supervised_kmeans(rows, labels, CLASSES, **how), device)
+
+
+def _plain_semi_kmeans(folder: Path, n: int, device: torch.device) -> float:
+    """All distances as differences, centres one by one, as the published code has them."""
+    rows, labels = _features(n, device), _labels(n, device)
+
+    def loop() -> None:
+        for restart in range(RESTARTS):
+            torch.manual_seed(restart)
+            means = [rows[labels == c].mean(dim=0) for c in range(OLD)]
+            centres = torch.stack([*means, *rows[torch.randperm(n)[: CLASSES - OLD]]])
+            for _ in range(ITERATIONS):
+                parts = [((part[:, None] - centres[None]) ** 2).sum(dim=2).argmin(dim=1) for part in rows.split(64)]
+                assigned = torch.where(labels >= 0, labels, torch.cat(parts))
+                new = centres.clone()
+                for c in range(CLASSES):
+                    if (assigned == c).any():
+                        new[c] = rows[assigned == c].mean(dim=0)
+                shift = float((new - centres).norm(dim=1).sum()) ** 2
+                centres = new
+                if shift < 1e-4:
+                    break
+
+    return timed(loop, device)
+
+
+def _predictions(n: int) -> tuple[np.ndarray, np.ndarray]:
+    draw = np.random.RandomState(0)
+    return draw.randint(0, 1000, n), draw.randint(0, 1000, n)
+
+
+def _matching(folder: Path, n: int, device: torch.device) -> float:
+    predicted, true = _predictions(n)
+    return timed(lambda: assign(contingency(predicted, true)), device)
+
+
+def _counted_matching(folder: Path, n: int, device: torch.device) -> float:
+    """The same, counted image by image."""
+    predicted, true = _predictions(n)
+
+    def loop() -> None:
+        table = np.zeros((1000, 1000), dtype=np.int64)
+        for i in range(n):
+            table[predicted[i], true[i]] += 1
+        assign(table)
+
+    return timed(loop, device)
+
+
+WORKS = (
+    Work("9 nearest of all images, 768 values each", "images/s", 20_000, _nothing, _nearest, _sorted_rows, 2, 100),
+    Work(
+        "semi-supervised k-means, 100 classes", "images/s", 4_000, _nothing, _semi_kmeans, _plain_semi_kmeans, 2, 1000
+    ),
+    Work("matching 1,000 clusters to 1,000 classes", "images/s", 1_000_000, _nothing, _matching, _counted_matching),
+)
