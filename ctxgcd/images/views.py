@@ -41,10 +41,14 @@ class Cropper:
         rows = reach + tops[:, None]
         return self._normalised(self._gathered(ids, rows, columns))
 
-    def train_view(self, ids: Tensor, generator: torch.Generator) -> Tensor:
-        """A random crop over the whole image and a flip with p = 0.5, drawn for every image on its own."""
-        ids = ids.to(self.store.pixels.device)
-        draws = torch.rand(len(ids), 3, generator=generator, dtype=torch.float64).to(ids.device)
+    def train_view(self, ids: Tensor, generator: torch.Generator, own: slice = slice(None)) -> Tensor:
+        """A random crop over the whole image and a flip with p = 0.5, drawn for every image on its own.
+
+        own: which of them to make. All are drawn, so that those of one image do not depend on who makes the others.
+        """
+        draws = torch.rand(len(ids), 3, generator=generator, dtype=torch.float64)[own]
+        ids = ids[own].to(self.store.pixels.device)
+        draws = draws.to(ids.device)
         tops = (draws[:, 0] * (self.store.heights[ids] - self.crop + 1)).long()
         lefts = (draws[:, 1] * (self.store.widths[ids] - self.crop + 1)).long()
         return self.cut(ids, tops, lefts, draws[:, 2] < 0.5)

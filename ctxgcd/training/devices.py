@@ -7,11 +7,14 @@ import os
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import torch
 from filelock import FileLock, Timeout
+
+from ctxgcd.errors import UserError
+from ctxgcd.training.processes import is_a_started_one
 
 # glibc's mallopt: parameter, value.
 NO_MAPPED_BLOCKS, NEVER_TRIM = (-4, 0), (-1, 2**31 - 1)
@@ -29,32 +32,50 @@ def keep_freed_memory() -> None:
             mallopt(*option)
 
 
+TAKEN = "CTXGCD_TAKEN_DEVICES"  # tells the other processes of a training which devices the first one borrowed
+
+
 @contextmanager
-def borrowed_device(wait: float = 2.0) -> Iterator[torch.device]:
-    """Give a free CUDA device, waiting for one if all are taken, or the CPU where there is none.
+def borrowed_devices(count: int, wait: float = 2.0) -> Iterator[list[torch.device]]:
+    """Give `count` free CUDA devices, waiting while fewer are free, or the CPU as often where there is none.
 
     Devices are those of CUDA_VISIBLE_DEVICES, which a queue such as SLURM sets. One lock file a device lies in a
-    folder of the host; the kernel lets go of it when the process ends, however it ends.
+    folder of the host; the kernel lets go of it when the process ends, however it ends. All or none are held, so that
+    two trainings that want several never wait for one another. Raises UserError where there are not so many.
     """
     if not torch.cuda.is_available():
-        yield torch.device("cpu")
+        yield [torch.device("cpu")] * count
         return
     # Without it products on CUDA may add in another order from run to run; read when the first one is made.
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+    if is_a_started_one():
+        yield [torch.device("cuda", int(number)) for number in os.environ[TAKEN].split(",")]
+        return
     names = [name for name in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if name]
     names = names or [str(number) for number in range(torch.cuda.device_count())]
+    if count > len(names):
+        raise UserError(f"{count} devices are asked for, but {len(names)} are visible; ask for fewer or show more")
     folder = Path(tempfile.gettempdir()) / "ctxgcd-devices"
     folder.mkdir(exist_ok=True)
     while True:
-        for number, name in enumerate(names):
-            lock = FileLock(folder / f"{name}.lock")
-            try:
-                lock.acquire(timeout=0)
-            except Timeout:
-                continue
-            try:
-                yield torch.device("cuda", number)
-            finally:
-                lock.release()
-            return
+        with ExitStack() as locks:
+            held: list[int] = []
+            for number, name in enumerate(names):
+                if len(held) < count and _locked(folder / f"{name}.lock", locks):
+                    held.append(number)
+            if len(held) == count:
+                os.environ[TAKEN] = ",".join(map(str, held))
+                yield [torch.device("cuda", number) for number in held]
+                return
         time.sleep(wait)
+
+
+def _locked(file: Path, locks: ExitStack) -> bool:
+    """Whether this process now holds a device's lock, until `locks` is left."""
+    lock = FileLock(file)
+    try:
+        lock.acquire(timeout=0)
+    except Timeout:
+        return False
+    locks.callback(lock.release)
+    return True

@@ -22,6 +22,7 @@ from ctxgcd.models.network import TailNetwork
 from ctxgcd.names import LOSS_TERMS
 from ctxgcd.training import checkpoint
 from ctxgcd.training.optimiser import parameter_groups
+from ctxgcd.training.processes import ALONE, Processes
 from ctxgcd.training.schedules import cosine_lr, teacher_temperature
 from ctxgcd.training.shares import shares
 from ctxgcd.training.views import BATCH, Views
@@ -48,6 +49,7 @@ class Trainer:
     labels: Tensor
     state_file: Path
     title: str
+    processes: Processes = ALONE
     history: list[dict[str, Any]] = field(default_factory=list)
     shares: list[dict[str, Any]] = field(default_factory=list)
     seconds: float = 0.0
@@ -67,6 +69,7 @@ class Trainer:
     def train(self) -> None:
         """Train the epochs that are still missing."""
         self._resume()
+        self.processes.together()  # before any of them writes what another one would resume from
         first, begun, said = len(self.history), time.monotonic(), 0.0
         epochs, before = self.parameters["epochs"], self.seconds
         for epoch in range(first, epochs):
@@ -81,18 +84,21 @@ class Trainer:
             now = time.monotonic()
             self.seconds = before + now - begun
             self._save()
-            if now - said > 5 or epoch == epochs - 1:
+            if self.processes.first and (now - said > 5 or epoch == epochs - 1):
                 said = now
                 left = (now - begun) / (epoch + 1 - first) * (epochs - epoch - 1)
                 print(
                     f"{self.title}  epoch {epoch + 1}/{epochs}  loss {row['loss']:.3f}  {_clock(left)} left", flush=True
                 )
-        print(f"{self.title}  {self._summary()}", flush=True)
+        if self.processes.first:
+            print(f"{self.title}  {self._summary()}", flush=True)
 
     @torch.no_grad()
     def features(self, ids: Tensor) -> Tensor:
         """Backbone features of the test view, float [n, dim], of at least one image."""
-        return torch.cat([self.network.tail(self.views.test(part)) for part in ids.split(BATCH)])
+        own = ids[self.processes.share(len(ids))]
+        rows = torch.cat([self.network.tail(self.views.test(part)) for part in own.split(BATCH)])
+        return self.processes.gather(rows, len(ids))
 
     def _epoch(self, epoch: int) -> dict[str, Any]:
         p, seed, device = self.parameters, self.parameters["seed"], self.labels.device
@@ -160,7 +166,8 @@ class Trainer:
             "shares": self.shares,
             "seconds": self.seconds,
         }
-        checkpoint.save(self.state_file, "ctxgcd-state", content)
+        if self.processes.first:
+            checkpoint.save(self.state_file, "ctxgcd-state", content)
 
     def _resume(self) -> None:
         if not self.state_file.exists():
@@ -169,7 +176,8 @@ class Trainer:
         self.network.load_state_dict(state["network"])
         self.optimiser.load_state_dict(state["optimiser"])
         self.history, self.shares, self.seconds = state["history"], state["shares"], state["seconds"]
-        print(f"{self.title}  goes on after epoch {len(self.history)}", flush=True)
+        if self.processes.first:
+            print(f"{self.title}  goes on after epoch {len(self.history)}", flush=True)
 
 
 def _clock(seconds: float) -> str:

@@ -25,6 +25,7 @@ from ctxgcd.models.backbone import Backbone, cut
 from ctxgcd.training import checkpoint, record
 from ctxgcd.training.devices import keep_freed_memory
 from ctxgcd.training.loop import HISTORY, Trainer
+from ctxgcd.training.processes import ALONE, Processes
 from ctxgcd.training.views import BankViews, FreshViews
 
 SAMPLE = 2000  # images of D^u whose features are kept for the embedding figure
@@ -39,6 +40,7 @@ def run(
     state: Path,
     device: torch.device,
     about: Mapping[str, str],
+    processes: Processes = ALONE,
 ) -> None:
     """Train one run and write run.json, history.csv, params.yaml, final.pt, assignments.csv and embeddings.npz.
 
@@ -49,6 +51,7 @@ def run(
         out: the run's folder.
         state: folder of the rolling checkpoint, own to this run's identity.
         about: identity and hashes, to be recorded with the result.
+        processes: those that share the work; the first one writes.
     """
     if device.type == "cpu":
         keep_freed_memory()
@@ -75,7 +78,7 @@ def run(
         final: dict[str, Any] = {"centres": torch.from_numpy(centres)}
         told: dict[str, Any] = {"epoch": 0, "active_from": {}, "shares": [], "trainable": {}}
     else:
-        trainer = _trainer(parameters, by_id, files, state, device)
+        trainer = _trainer(parameters, by_id, files, state, device, processes)
         trainer.train()
         ids = [torch.tensor(part, device=device) for part in (unlabelled, test, sample)]
         discovery = trainer.method.discover(trainer.network, trainer.features, trainer.labels, *ids[:2])
@@ -90,7 +93,10 @@ def run(
             "trainable": {n: list(q.shape) for n, q in trainer.network.named_parameters() if q.requires_grad},
             "training_seconds": round(trainer.seconds, 2),
             "steps_per_second": round(_steps(parameters, by_id) / max(trainer.seconds, 1e-9), 2),
+            "processes": processes.count,
         }
+    if not processes.first:
+        return
     if told.get("collapsed"):
         print(
             f"warning: {trainer.title}: all projections are alike (InfoNCE is that of chance), so the contrastive and "
@@ -155,7 +161,12 @@ def open_cropper(parameters: Mapping[str, Any], store: Path, device: torch.devic
 
 
 def _trainer(
-    parameters: dict[str, Any], by_id: pd.DataFrame, files: Mapping[str, Path], state: Path, device: torch.device
+    parameters: dict[str, Any],
+    by_id: pd.DataFrame,
+    files: Mapping[str, Path],
+    state: Path,
+    device: torch.device,
+    processes: Processes,
 ) -> Trainer:
     training = by_id[by_id.part == "train"]
     labels = torch.tensor(training.class_id.where(training.role == "labelled", -1).to_numpy(), device=device)
@@ -165,11 +176,11 @@ def _trainer(
         test_view = load_kept(files["test_view"], (len(by_id),)).to(device)
         views: BankViews | FreshViews = BankViews(bank.view(bank_size, len(labels), *bank.shape[1:]), test_view)
     else:
-        views = FreshViews(open_cropper(parameters, files["store"], device), backbone)
+        views = FreshViews(open_cropper(parameters, files["store"], device), backbone, processes)
     method = TRAINED[parameters["method"]](parameters)
     network = method.network(backbone.tail, backbone.dim).to(device)
     title = f"{parameters['benchmark']} {parameters['row']} seed {parameters['seed']}"
-    return Trainer(parameters, method, network.eval(), views, labels, state / "last.pt", title)
+    return Trainer(parameters, method, network.eval(), views, labels, state / "last.pt", title, processes)
 
 
 def _steps(parameters: Mapping[str, Any], by_id: pd.DataFrame) -> int:

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from ctxgcd.images.views import Cropper
 from ctxgcd.models.backbone import Backbone
+from ctxgcd.training.processes import ALONE, Processes
 
 KEEP_LIMIT = 4 * 2**30  # bytes of test-view trunk output held in memory; above, it is computed again
 BATCH = 128  # images a pass in evaluation
@@ -45,23 +46,32 @@ class BankViews:
 
 
 class FreshViews:
-    """A new crop and flip every time; the trunk's output for the test view is kept where it fits in memory."""
+    """A new crop and flip every time; the trunk's output for the test view is kept where it fits in memory.
 
-    def __init__(self, cropper: Cropper, backbone: Backbone) -> None:
-        self.cropper, self.trunk = cropper, backbone.trunk
+    Several processes share out the train views and gather the trunk's output. Of test views each makes what it is
+    asked for: they are shared out by the caller.
+    """
+
+    def __init__(self, cropper: Cropper, backbone: Backbone, processes: Processes = ALONE) -> None:
+        self.cropper, self.trunk, self.processes = cropper, backbone.trunk, processes
         self.kept: Tensor | None = None
+        self.known = torch.zeros(len(cropper.store), dtype=torch.bool, device=cropper.device)
 
     @torch.no_grad()
     def pair(self, ids: Tensor, stream: torch.Generator) -> Tensor:
-        return torch.cat([self.trunk(self.cropper.train_view(ids, stream)) for _ in range(2)])
+        own = self.processes.share(len(ids))
+        views = [self.trunk(self.cropper.train_view(ids, stream, own)) for _ in range(2)]
+        return torch.cat([self.processes.gather(view, len(ids)) for view in views])
 
     @torch.no_grad()
     def test(self, ids: Tensor) -> Tensor:
         if self.kept is None:
             one = self.trunk(self.cropper.test_view(ids[:1]))
-            n = len(self.cropper.store)
-            if n * one.numel() * one.element_size() > KEEP_LIMIT:
+            if len(self.known) * one.numel() * one.element_size() > KEEP_LIMIT:
                 return self.trunk(self.cropper.test_view(ids))
-            every = torch.arange(n, device=ids.device).split(BATCH)
-            self.kept = torch.cat([self.trunk(self.cropper.test_view(part)) for part in every])
+            self.kept = one.new_empty(len(self.known), *one.shape[1:])
+        missing = ids[~self.known[ids]]
+        for part in missing.split(BATCH) if len(missing) else ():
+            self.kept[part] = self.trunk(self.cropper.test_view(part))
+        self.known[missing] = True
         return self.kept[ids]

@@ -32,7 +32,7 @@ rule train:
         "Training {wildcards.benchmark} {wildcards.row} seed {wildcards.seed}"
     shell:
         "python workflow/scripts/train_run.py --parameters {params.parameters:q} {params.files}"
-        " --code {params.code} --out $(dirname {output.run:q}) --work work/runs 2>&1 | tee {log:q}"
+        " --devices {resources.gpu} --code {params.code} --out $(dirname {output.run:q}) --work work/runs 2>&1 | tee {log:q}"
 
 
 rule score:

@@ -12,7 +12,7 @@ import torch
 from ctxgcd.benchmarks.split import read_split
 from ctxgcd.errors import reported
 from ctxgcd.features import extract_test_view, extract_view_bank
-from ctxgcd.training.devices import borrowed_device
+from ctxgcd.training.devices import borrowed_devices
 from ctxgcd.training.train import load_backbone, open_cropper
 
 
@@ -28,7 +28,7 @@ def main() -> None:
     arguments = parser.parse_args()
     torch.set_num_threads(arguments.threads)
     numbers = {name: int(value) for name, value in re.findall(r"(tail|views|seed)(\d+)", arguments.kind)}
-    with borrowed_device() as device:
+    with borrowed_devices(1) as [device]:
         cropper = open_cropper(arguments.parameters, arguments.store, device)
         backbone = load_backbone(arguments.parameters, numbers["tail"], arguments.weights, device)
         if arguments.kind.startswith("test_view"):

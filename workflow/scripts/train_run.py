@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import argparse
 import json
+from contextlib import nullcontext
 from pathlib import Path
 
 from ctxgcd.benchmarks.split import read_split
 from ctxgcd.errors import reported
 from ctxgcd.runs import check_possible, identity, read_estimate
 from ctxgcd.training.checkpoint import owned
-from ctxgcd.training.devices import borrowed_device
+from ctxgcd.training.devices import borrowed_devices
+from ctxgcd.training.processes import is_a_started_one, started
 from ctxgcd.training.train import run
 
 KEPT = ("store", "weights", "test_view", "view_bank")
@@ -25,6 +27,7 @@ def main() -> None:
     for name in KEPT:
         parser.add_argument(f"--{name.replace('_', '-')}", type=Path)
     parser.add_argument("--estimate", type=Path, help="file of the estimated K, where the run reads it from there")
+    parser.add_argument("--devices", type=int, default=1, help="processes that share the work, one a device")
     parser.add_argument("--out", type=Path, required=True, help="the run's folder")
     parser.add_argument("--work", type=Path, required=True, help="folder of resume states")
     arguments = parser.parse_args()
@@ -37,7 +40,9 @@ def main() -> None:
     files = {name: path for name in KEPT if (path := getattr(arguments, name))}
     # With the row in its name: two rows with equal parameters may be trained at the same time.
     state = arguments.work / f"{own}-{parameters['row']}"
-    with owned(state), borrowed_device() as device:
+    count = 1 if parameters["method"] == "kmeans" else arguments.devices
+    alone = nullcontext() if is_a_started_one() else owned(state)
+    with alone, borrowed_devices(count) as devices, started(devices) as (processes, device):
         run(
             parameters,
             split=split,
@@ -45,6 +50,7 @@ def main() -> None:
             out=arguments.out,
             state=state,
             device=device,
+            processes=processes,
             about={"identity": own, "split_sha256": split_hash, "code": arguments.code},
         )
 
