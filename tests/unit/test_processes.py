@@ -1,0 +1,130 @@
+"""Several processes of one training, joined by gloo on the CPU: the same run as one process makes."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import torch
+
+from ctxgcd.training.processes import Processes
+
+ROOT = Path(__file__).resolve().parents[2]
+
+# A training of a tiny ViT on random images, as train.run builds it; what each process ends with is written to a file.
+SCRIPT = """
+import sys
+from pathlib import Path
+
+import timm
+import torch
+
+from ctxgcd.images.store import Store
+from ctxgcd.images.views import Cropper
+from ctxgcd.methods.registry import TRAINED
+from ctxgcd.models.backbone import cut
+from ctxgcd.training.loop import Trainer
+from ctxgcd.training.processes import started
+from ctxgcd.training.views import FreshViews
+from tests.unit.test_training import parameters
+
+torch.set_num_threads(1)
+out, count, epochs = Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])
+with started([torch.device("cpu")] * count) as (processes, device):
+    torch.manual_seed(0)
+    net = timm.create_model("vit_tiny_patch16_224", img_size=32, num_classes=0).eval().requires_grad_(False)
+    images, side = 37, 40  # neither the images nor a batch's 7 can be shared out evenly
+    pixels = torch.randint(0, 256, (images * side * side, 3), dtype=torch.uint8)
+    sides = torch.full((images,), side)
+    store = Store(pixels, torch.arange(images) * side * side, sides, sides)
+    backbone = cut(net, 1)
+    heads = {"projector_width": 16, "projection_dim": 8}
+    p = parameters(batch_size=7, epochs=epochs, seed=3, lr=0.02, variant=sys.argv[4], **heads)
+    method = TRAINED["full"](p)
+    labels = torch.where(torch.arange(30) % 3 == 0, torch.arange(30) % 2, -1)
+    network = method.network(backbone.tail, backbone.dim)
+    views = FreshViews(Cropper(store, 32, [0.5] * 3, [0.5] * 3, device), backbone, processes)
+    state = out.with_suffix(".state")
+    trainer = Trainer(p, method, network.eval(), views, labels, state, "made-up", processes=processes)
+    trainer.train()
+    features = trainer.features(torch.arange(images))
+    made = {"network": network.state_dict(), "history": trainer.history, "features": features}
+    torch.save(made, f"{out}.{processes.rank}")
+"""
+
+
+def train(folder: Path, count: int, variant: str = "paper", epochs: int = 4) -> list[dict]:
+    script = folder / "script.py"
+    script.write_text(SCRIPT)
+    out = folder / f"of{count}"
+    command = [sys.executable, str(script), str(out), str(count), str(epochs), variant]
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.count("epoch 4/4") == 1  # the first process alone tells
+    return [torch.load(f"{out}.{rank}", weights_only=True) for rank in range(count)]
+
+
+@pytest.mark.parametrize("variant", ["paper", "released", "mended"])
+def test_two_processes_train_what_one_does(tmp_path: Path, variant: str) -> None:
+    (one,) = train(tmp_path, 1, variant)
+    two = train(tmp_path, 2, variant)
+    for name, value in one["network"].items():
+        assert torch.equal(two[0]["network"][name], two[1]["network"][name]), name  # bit for bit, without an exchange
+        torch.testing.assert_close(two[0]["network"][name], value, rtol=1e-4, atol=1e-5, msg=name)
+    torch.testing.assert_close(two[0]["features"], one["features"], rtol=1e-4, atol=1e-4)
+    assert two[0]["history"] == two[1]["history"]
+    for mine, theirs in zip(one["history"], two[0]["history"], strict=True):
+        assert mine.keys() == theirs.keys()
+        assert list(theirs.values()) == pytest.approx(list(mine.values()), rel=1e-4, abs=1e-5)
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 4, 8])
+@pytest.mark.parametrize("n", [1, 2, 5, 8, 16, 17])
+def test_every_row_is_shared_out(n: int, count: int) -> None:
+    rows = torch.arange(n)
+    each = -(-n // count)
+    parts = [rows[Processes(rank, count).share(n)] for rank in range(count)]
+    assert all(1 <= len(part) <= each for part in parts)
+
+    class Joined:
+        """Gathers as the processes would: each one's rows, padded, in the order of their ranks."""
+
+        @staticmethod
+        def all_gather(padded: torch.Tensor) -> torch.Tensor:
+            assert len(padded) == each
+            return torch.stack([torch.cat([part, part.new_zeros(each - len(part))]) for part in parts])
+
+    assert torch.equal(Processes(0, count, Joined()).gather(parts[0], n), rows)
+
+
+def running(out: Path) -> list[str]:
+    """Processes whose command names a file."""
+    found = subprocess.run(["pgrep", "-f", str(out)], capture_output=True, text=True, check=False)
+    return found.stdout.split()
+
+
+def test_the_others_end_with_the_first(tmp_path: Path) -> None:
+    (tmp_path / "script.py").write_text(SCRIPT)
+    command = [sys.executable, str(tmp_path / "script.py"), str(tmp_path / "out"), "2", "100000", "paper"]
+    first = subprocess.Popen(command, env=os.environ | {"PYTHONPATH": str(ROOT)}, stdout=subprocess.DEVNULL)
+    deadline = time.monotonic() + 90
+    while not (tmp_path / "out.state").exists() and time.monotonic() < deadline:
+        time.sleep(0.2)
+    assert (tmp_path / "out.state").exists()
+    assert len(running(tmp_path / "out")) == 2
+    first.send_signal(signal.SIGKILL)
+    first.wait()
+    while time.monotonic() < deadline:
+        left = subprocess.run(
+            ["pgrep", "-f", str(tmp_path / "out")], capture_output=True, text=True, check=False
+        ).stdout
+        if not left:
+            return
+        time.sleep(0.2)
+    pytest.fail(f"still running: {left}")
