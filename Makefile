@@ -7,7 +7,7 @@ LOCK := $(shell $(PYTHON) -c "import hashlib; print(hashlib.sha256(open('require
 READY := $(VENV)/.ready-$(LOCK)
 
 .DEFAULT_GOAL := help
-.PHONY: help environment demo test check format lock dvc.yaml bench publish clean
+.PHONY: help environment demo test check format lock dvc.yaml bench gpu-kit publish clean
 
 help: ## list the targets
 	@grep -E '^[a-z.]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -59,11 +59,25 @@ lock: ## resolve requirements.in into requirements.lock and the workflow's envir
 dvc.yaml: $(READY) ## write dvc.yaml from params.yaml
 	$(BIN)/python workflow/scripts/write_dvc_stages.py
 
-bench: $(READY) ## measure packing, views and splits beside plain references (minutes; results/bench/steps.csv)
+bench: $(READY) ## measure training steps and all else beside plain references (10 minutes; results/bench/)
 	$(BIN)/python workflow/scripts/run_bench.py
 
-publish: $(READY) ## copy the demo's tables and figures to docs/measured/ and README.md
+# Python 3.12's wheels of what a machine with torch, timm, scipy and pandas may lack. PHOTOGRAPHS=folder takes JPEGs along.
+gpu-kit: $(READY) ## pack work/gpu-kit.tar: all that the GPU check needs on a machine without a network
+	rm -rf work/gpu-kit && mkdir -p work/gpu-kit
+	git archive HEAD | tar -x -C work/gpu-kit
+	$(BIN)/python -m pip download --quiet --disable-pip-version-check --only-binary :all: --python-version 3.12 \
+	  --dest work/gpu-kit/wheels $$(grep -E '^(pydantic|filelock)==' requirements.lock)
+	if test -n "$(PHOTOGRAPHS)"; then mkdir work/gpu-kit/photographs && \
+	  find "$(PHOTOGRAPHS)" -name '*.jpg' | sort | head -1500 | xargs -I{} cp {} work/gpu-kit/photographs/; fi
+	tar -cf work/gpu-kit.tar -C work/gpu-kit .
+	@du -h work/gpu-kit.tar
+	@echo "There: tar -xf gpu-kit.tar; pip install --no-index --find-links wheels pydantic filelock;"
+	@echo "       python3 workflow/scripts/check_gpu.py --images photographs   (results/bench/gpu/)"
+
+publish: $(READY) ## copy the demo's tables and figures, and the bench's, to docs/measured/ and README.md
 	$(BIN)/python workflow/scripts/publish_results.py fashion
+	if test -e results/bench/budget.csv; then $(BIN)/python workflow/scripts/publish_bench.py; fi
 
 clean: ## delete caches and resume states (work/), never results
 	rm -rf work .pytest_cache .mypy_cache .ruff_cache

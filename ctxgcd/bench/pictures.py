@@ -16,6 +16,7 @@ from ctxgcd.benchmarks.class_lists import load
 from ctxgcd.benchmarks.registry import SOURCES
 from ctxgcd.benchmarks.source import read_manifest
 from ctxgcd.benchmarks.split import make_split, write_split
+from ctxgcd.errors import UserError
 from ctxgcd.images.store import open_store, pack
 from ctxgcd.images.streams import generator
 from ctxgcd.images.views import Cropper
@@ -28,10 +29,20 @@ IMAGENET = 1_281_167  # training images
 # -- photographs -----------------------------------------------------------------------------------------
 
 
+IMAGES = "CTXGCD_BENCH_IMAGES"  # a folder of JPEGs to take instead of made-up ones
+
+
 def _photographs(folder: Path, n: int) -> None:
-    """Write n smooth made-up photographs of 500 x 375 pixels as JPEG."""
+    """Lay out n photographs: of IMAGES (again and again where it has fewer), or smooth made-up ones of 500 x 375."""
     draw = np.random.RandomState(0)
     (folder / "images").mkdir()
+    if given := os.environ.get(IMAGES):
+        found = sorted(Path(given).rglob("*.jpg"))
+        if not found:
+            raise UserError(f"{given} holds no .jpg file; give a folder of photographs")
+        for i in range(n):
+            (folder / "images" / f"{i:05d}.jpg").symlink_to(found[i % len(found)])
+        return
     for i in range(n):
         coarse = Image.fromarray(draw.randint(0, 256, (30, 40, 3)).astype(np.uint8))
         coarse.resize((500, 375), Image.Resampling.BICUBIC).save(folder / "images" / f"{i:05d}.jpg", quality=90)
@@ -153,10 +164,15 @@ def _plain_split(folder: Path, n: int, device: torch.device) -> float:
 
 
 WORKS = (
-    Work("packing photographs (1 core)", "images/s", 1500, _photographs, _pack, _decode_and_resize),
-    Work("train views of 224 px, packed (1 core)", "views/s", 1500, packed_photographs, _views, _decoded_views),
-    Work("train views of 224 px, kept at 32 px (1 core)", "views/s", 1500, _small, _views, _small_in_memory),
+    Work("packing photographs (1 core)", "images/s", (500,), _photographs, _pack, _decode_and_resize),
+    Work("train views of 224 px, packed (1 core)", "views/s", (500,), packed_photographs, _views, _decoded_views),
+    Work("train views of 224 px, kept at 32 px (1 core)", "views/s", (500,), _small, _views, _small_in_memory),
     Work(
-        "manifest and split of ImageNet's size", "images/s", IMAGENET, _empty_files, _manifest_and_split, _plain_split
+        "manifest and split of ImageNet's size",
+        "images/s",
+        (IMAGENET,),
+        _empty_files,
+        _manifest_and_split,
+        _plain_split,
     ),
 )

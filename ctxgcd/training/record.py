@@ -5,7 +5,7 @@ from __future__ import annotations
 import platform
 import resource
 import subprocess
-from importlib.metadata import version
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +14,9 @@ import torch
 
 def environment(device: torch.device) -> dict[str, str]:
     """Versions of what computes a result, and the device's name."""
-    packages = ("torch", "timm", "numpy", "scipy", "scikit-learn")
     cuda = {"cuda": str(torch.version.cuda)} if device.type == "cuda" else {}
-    versions = {"python": platform.python_version(), **{p: version(p) for p in packages}}
-    return {**versions, **cuda, "device": device_name(device)}
+    versions = {name: _version(name) for name in ("torch", "timm", "numpy", "scipy", "scikit-learn")}
+    return {"python": platform.python_version(), **versions, **cuda, "device": device_name(device)}
 
 
 def device_name(device: torch.device) -> str:
@@ -46,6 +45,13 @@ def peak_memory_mb(device: torch.device) -> dict[str, Any]:
     if device.type == "cuda":
         peak["peak_device_memory_mb"] = round(torch.cuda.max_memory_allocated(device) / 2**20)
     return peak
+
+
+def _version(package: str) -> str:
+    try:
+        return version(package)
+    except PackageNotFoundError:  # a machine that only trains needs no scikit-learn
+        return "absent"
 
 
 def _processor() -> str:

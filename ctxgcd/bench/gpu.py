@@ -1,0 +1,83 @@
+"""What only a GPU can tell: how much of its arithmetic a step uses, which kernels take its time, who waits for whom."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import timm
+import torch
+from torch.profiler import ProfilerActivity, profile
+from torch.utils.flop_counter import FlopCounterMode
+
+from ctxgcd.bench.pictures import CROP, packed_photographs
+from ctxgcd.bench.training import MODEL, epoch_of, step_of, trainer_of
+from ctxgcd.bench.work import row_of
+from ctxgcd.files import write_text
+from ctxgcd.models.backbone import cut
+
+# Dense bf16 operations a second that the vendor's data sheets give, by a part of the card's name.
+PEAK = {"H200": 989e12, "H100": 989e12, "A100": 312e12, "L40S": 362e12}
+
+
+def flops_of_view() -> int:
+    """Operations that the paper's model needs for a train view: the trunk forward, the tail's CLS row and back.
+
+    The heads and losses are left out: less than a percent.
+    """
+    backbone = cut(timm.create_model(MODEL, pretrained=False, num_classes=0).eval().requires_grad_(False), 1)
+    backbone = backbone.to(torch.device("meta"))
+    with FlopCounterMode(display=False) as counter:
+        with torch.no_grad():
+            tokens = backbone.trunk(torch.empty(1, 3, CROP, CROP, device="meta"))
+        backbone.tail(tokens).sum().backward()
+    return int(counter.get_total_flops())
+
+
+def utilisation(rows: Sequence[dict[str, Any]], device: torch.device, name: str) -> list[dict[str, Any]]:
+    """Rows of the bench for the share of a card's bf16 arithmetic that exact steps use; none for an unknown card.
+
+    rows: those of `bench`; name: the card's.
+    """
+    peak = next((value for part, value in PEAK.items() if part in name), None)
+    if peak is None:
+        print(f"no peak is known of {name}, so no utilisation is told")
+        return []
+    percent = 100 * flops_of_view() / peak
+    found = []
+    for row in rows:
+        if row["unit"] == "views/s" and "exact" in row["work"]:
+            ours, reference = (float(row[key]) * percent for key in ("ours", "reference"))
+            what = f"model-FLOP utilisation, {row['work']}"
+            found.append(row_of(what, device, "%", ours, reference, ours / reference, 0.0, row["n"]))
+    return found
+
+
+def kernels(out: Path, device: torch.device, steps: int = 8) -> int:
+    """Write a profile of contextual steps by kernel to `out`; return how often the host waited for the device in them.
+
+    Waits are counted on CUDA alone, in another epoch, by torch's own debug mode.
+    """
+    on_cuda = device.type == "cuda"
+    step = step_of(device, "bf16" if on_cuda else "float32", context=True)
+    images = steps * step.p["batch_size"]
+    with TemporaryDirectory() as name:
+        packed_photographs(Path(name), images)
+        trainer = trainer_of(step, Path(name), images, device, bank=False)
+        epoch, waits = epoch_of(step, trainer), 0
+        if on_cuda:
+            with warnings.catch_warnings(record=True) as caught:
+                warnings.simplefilter("always")
+                torch.cuda.set_sync_debug_mode("warn")
+                trainer._epoch(epoch)
+                torch.cuda.set_sync_debug_mode("default")
+            waits = sum("synchronizing" in str(one.message) for one in caught)
+        with profile(activities=[ProfilerActivity.CPU, *[ProfilerActivity.CUDA] * on_cuda]) as recorded:
+            trainer._epoch(epoch)
+    order = "self_cuda_time_total" if on_cuda else "self_cpu_time_total"
+    table = recorded.key_averages().table(sort_by=order, row_limit=25, max_name_column_width=60)
+    write_text(out, f"{steps} contextual steps of {step.views} views; the host waited {waits} times\n\n{table}\n")
+    return waits

@@ -1,0 +1,46 @@
+"""Measure one GPU in minutes, without a network: training steps beside the plain loop, utilisation, kernels, waits."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import time
+from pathlib import Path
+
+import torch
+
+from ctxgcd.bench import clusters, training
+from ctxgcd.bench.budget import budget
+from ctxgcd.bench.gpu import kernels, utilisation
+from ctxgcd.bench.pictures import IMAGES
+from ctxgcd.bench.work import COLUMNS, bench
+from ctxgcd.errors import UserError, reported
+from ctxgcd.files import write_rows, write_text
+from ctxgcd.training.record import commit, environment
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--images", type=Path, help="folder of JPEGs to read; without it made-up ones are written")
+    parser.add_argument("--out", type=Path, default=Path("results/bench/gpu"))
+    parser.add_argument("--scale", type=float, default=1.0, help="factor on the number of units of every work")
+    arguments = parser.parse_args()
+    if not torch.cuda.is_available():
+        raise UserError("no CUDA device is visible to torch; run this on a machine with a GPU (`make bench` on a CPU)")
+    if arguments.images:
+        os.environ[IMAGES] = str(arguments.images.resolve())
+    device, out, begun = torch.device("cuda"), arguments.out, time.monotonic()
+    rows = bench([*training.works(device), clusters.WORKS[0]], out / "steps.csv", arguments.scale, device)
+    rows += utilisation(rows, device, torch.cuda.get_device_name(device))
+    rows += budget(out / "budget.csv", device)
+    write_rows(out / "steps.csv", COLUMNS, rows)
+    waits = kernels(out / "kernels.txt", device)
+    told = environment(device) | {"commit": commit(), "waits": waits, "seconds": round(time.monotonic() - begun)}
+    write_text(out / "environment.json", json.dumps(told, indent=1) + "\n")
+    print(json.dumps(told))
+
+
+if __name__ == "__main__":
+    with reported():
+        main()

@@ -1,0 +1,61 @@
+"""Copy a bench's tables and figures to docs/measured/, and its table into README.md and docs/speed.md."""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+from pathlib import Path
+
+import pandas as pd
+from publish_results import MARK, OUT, show_in
+
+from ctxgcd.errors import UserError, reported
+from ctxgcd.files import write_text
+from ctxgcd.plots.bench import cost_against_n, step_budget
+
+HEAD = ("Work", "n", "Unit", "Ours", "Reference", "Ratio", "Peak MiB")
+
+
+def table(steps: pd.DataFrame) -> str:
+    """The bench's rows as Markdown."""
+    lines = ["| " + " | ".join(HEAD) + " |", "|:--|--:|:--|--:|--:|--:|--:|"]
+    for row in steps.to_dict("records"):
+        ours, reference = (f"{row[k]:,.4g}" if row[k] < 1e4 else f"{row[k]:,.0f}" for k in ("ours", "reference"))
+        memory = f"{row['peak_memory_mb']:,.0f}" if row["peak_memory_mb"] else ""
+        cells = (row["work"], f"{row['n']:,}", row["unit"], ours, reference, f"{row['ratio']:,.2f}", memory)
+        lines.append("| " + " | ".join(cells) + " |")
+    return "\n".join(lines)
+
+
+def publish(folder: Path, name: str) -> None:
+    if not (folder / "steps.csv").exists():
+        raise UserError(f"{folder}/steps.csv does not exist; run `make bench` before publishing it")
+    steps = pd.read_csv(folder / "steps.csv")
+    text = f"Device {', '.join(steps['device'].unique())}.\n\n{table(steps)}"
+    page = [f"# Measured: {name}", text]
+    OUT.mkdir(parents=True, exist_ok=True)
+    for part in ("steps", "budget"):
+        shutil.copy(folder / f"{part}.csv", OUT / f"{name}_{part}.csv")
+    cost_against_n(steps, OUT / f"{name}_cost_against_n.png")
+    step_budget(pd.read_csv(folder / "budget.csv"), OUT / f"{name}_step_budget.png")
+    page += [f"![{part}]({name}_{part}.png)" for part in ("cost_against_n", "step_budget")]
+    for more in ("environment.json", "kernels.txt"):
+        if (folder / more).exists():
+            page.append(f"```\n{(folder / more).read_text(encoding='utf-8').strip()}\n```")
+    write_text(OUT / f"{name}.md", "\n\n".join(page) + "\n")
+    for place in (Path("README.md"), Path("docs/speed.md")):
+        if MARK.format(name) in place.read_text(encoding="utf-8"):
+            show_in(place, name, text)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--folder", type=Path, default=Path("results/bench"))
+    parser.add_argument("--name", default="bench", help="of the page in docs/measured")
+    arguments = parser.parse_args()
+    publish(arguments.folder, arguments.name)
+
+
+if __name__ == "__main__":
+    with reported():
+        main()
