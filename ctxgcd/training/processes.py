@@ -13,19 +13,17 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from threading import Thread
-from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, distributed
 
 
 @dataclass(frozen=True)
 class Processes:
-    """Who takes part: `rank` of `count`; `fabric` joins them (None where there is one)."""
+    """Which one this is, `rank`, of `count`."""
 
     rank: int = 0
     count: int = 1
-    fabric: Any = None
 
     @property
     def first(self) -> bool:
@@ -45,12 +43,14 @@ class Processes:
         each = -(-n // self.count)
         padded = own.new_zeros(each, *own.shape[1:])
         padded[: len(own)] = own
-        return self.fabric.all_gather(padded).flatten(0, 1)[:n]
+        parts = [torch.empty_like(padded) for _ in range(self.count)]
+        distributed.all_gather(parts, padded)
+        return torch.cat(parts)[:n]
 
     def together(self) -> None:
         """Wait until every process is here."""
         if self.count > 1:
-            self.fabric.barrier()
+            distributed.barrier()
 
 
 ALONE = Processes()
@@ -73,7 +73,7 @@ def started(devices: Sequence[torch.device]) -> Iterator[tuple[Processes, torch.
     which = [device.index for device in devices] if on_cuda else len(devices)
     fabric = Fabric(accelerator=devices[0].type, devices=which, strategy="ddp")
     fabric.launch()
-    yield Processes(fabric.global_rank, fabric.world_size, fabric), fabric.device
+    yield Processes(fabric.global_rank, fabric.world_size), fabric.device
 
 
 def _end_with(parent: int) -> None:
