@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import pytest
 import timm
@@ -39,10 +40,11 @@ BANKED = ("cifar10",)  # trained from a view bank, the others from fresh views
 MAIN_ROWS = ["full-paper"]
 ABLATION_ROWS = ["simgcd", "full-paper-without-n", "full-paper", "full-released"]
 UNKNOWNS = {"full-paper+K=estimated": "full-paper"}
+SPEED = {"full-paper+precision=bf16+view_bank=2": "full-paper"}
 BESIDE = [("cifar10", "kmeans", 0), ("cifar10", "gcd", 0)]  # runs that the real call makes beside its tables
 TRAINED = {(b, row, 0) for of in REAL.values() for b in of for row in MAIN_ROWS}
 TRAINED |= {("cub", row, 0) for row in ABLATION_ROWS}  # by all_tables
-MADE = TRAINED | {("cub", row, 0) for row in UNKNOWNS} | set(BESIDE)
+MADE = TRAINED | {("cub", row, 0) for row in (*UNKNOWNS, *SPEED)} | set(BESIDE)
 
 # One process runs this file, so that its real runs happen once.
 pytestmark = pytest.mark.xdist_group("workflow")
@@ -119,7 +121,12 @@ def fresh(folder: Path, data: Path) -> Project:
 def shrink(content: dict[str, Any], images: dict[str, dict[str, int]]) -> None:
     """Make the committed parameters tiny: a random ViT, 32 pixels, 4 epochs, one seed, few rows."""
     content |= {"seeds": [0], "seeds_of": {}, "estimate": {"seed": 0, "restarts": 1, "most": 204}}
-    content["rows"] = {"main": ["kmeans", "gcd", *MAIN_ROWS], "ablation": ABLATION_ROWS, "unknowns": UNKNOWNS}
+    content["rows"] = {
+        "main": ["kmeans", "gcd", *MAIN_ROWS],
+        "ablation": ABLATION_ROWS,
+        "unknowns": UNKNOWNS,
+        "speed": SPEED,
+    }
     content["sensitivity"] = {"lambda_n": [0.1, 0.3], "lambda_c": [0.3], "k": [4, 8]}
     content["backbones"]["tiny"] = {
         **{"model": "vit_tiny_patch16_224", "weights": "tiny.pth", "sha256": "", "note": ""},
@@ -127,6 +134,7 @@ def shrink(content: dict[str, Any], images: dict[str, dict[str, int]]) -> None:
     }
     content["protocols"]["paper"] |= {
         **{"backbone": "tiny", "resize": 36, "crop": 32, "tail_blocks": 1, "view_bank": 0},
+        **{"precision": "float32"},
         **{"projector_width": 32, "projection_dim": 16, "epochs": 4, "T_warm": 1, "batch_size": 32},
         **{"teacher_warmup_epochs": 2, "kmeans_restarts": 2, "threads": 1},
         **{"gcd_head_dim": 64, "semi_kmeans_restarts": 2},
@@ -193,7 +201,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory, tiny: Project) -> tuple[P
     """The project after one call that made the main tables of all eight benchmarks and the ablation of CUB."""
     project = tiny.copy(tmp_path_factory.mktemp("finished") / "project")
     project.change(cut_to_real)
-    tables = (*REAL, "ablation_cub", "statistics_cub", "terms_cub", "unknowns_cub", "audit_published")
+    tables = (*REAL, "ablation_cub", "statistics_cub", "terms_cub", "unknowns_cub", "speed_cub", "audit_published")
     targets = [f"results/{table}.{suffix}" for table in tables for suffix in ("csv", "md")]
     result = project.call("--cores", "2", *targets, *(folder_of(run) + "/metrics.json" for run in BESIDE))
     assert result.code == 0, result.output[-6000:]
@@ -487,9 +495,49 @@ def test_a_value_of_the_context_trains_full_rows_alone(another: Project) -> None
 
 def test_another_way_to_estimate_k_trains_what_reads_it(another: Project) -> None:
     another.change(lambda content: content["estimate"].update(restarts=2))
-    result = another.dry("all_tables", "results/unknowns_cub.csv")
+    result = another.dry("all_tables", "results/unknowns_cub.csv", "results/speed_cub.csv")
     assert result.trainings == {("cub", "full-paper+K=estimated", 0)}
     assert result.jobs["estimate_k"] == 1
+
+
+def test_another_precision_trains_its_protocol_again(another: Project) -> None:
+    another.change(lambda content: content["protocols"]["bank"].update(precision="bf16"))
+    result = another.dry("all_tables")
+    assert result.trainings == {run for run in TRAINED if run[0] in BANKED}
+    assert result.jobs["features"] == 2  # test views and view bank, kept in another precision
+
+
+def test_faster_settings_are_rows_of_a_table_of_their_own(done: Project) -> None:
+    (row,) = SPEED
+    speed = pd.read_csv(done.folder / "results/speed_cub.csv")
+    assert speed[["method", "against", "n"]].to_numpy().tolist() == [[row, SPEED[row], 1]]
+    run = json.loads((done.folder / folder_of(("cub", row, 0)) / "metrics.json").read_text())
+    assert (run["parameters"]["precision"], run["parameters"]["view_bank"]) == ("bf16", 2)
+    kept = {np.load(file, mmap_mode="r").dtype.name for file in done.folder.glob("work/features/cub-*/*-bf16.npy")}
+    assert kept == {"float16"}
+
+
+def test_two_processes_make_the_run_of_one(another: Project) -> None:
+    """On a CPU they are joined by gloo; what is asked of a run's devices is no part of what it is."""
+    folder = another.folder / folder_of(("cub", "full-paper", 0))
+    alone = pd.read_csv(folder / "history.csv"), pd.read_csv(folder / "predictions.csv")
+    assert another.dry("results/main_ssb.csv", "--set-resources", "train:gpu=2").trainings == set()
+    shutil.rmtree(folder)
+    wanted = f"{folder_of(('cub', 'full-paper', 0))}/metrics.json"
+    result = another.call("--cores", "2", wanted, "--set-resources", "train:gpu=2")
+    assert result.code == 0, result.output[-3000:]
+    assert json.loads((folder / "run.json").read_text())["processes"] == 2
+    pd.testing.assert_frame_equal(pd.read_csv(folder / "history.csv"), alone[0], rtol=1e-3)
+    predicted = pd.read_csv(folder / "predictions.csv").predicted
+    assert (predicted == alone[1].predicted).mean() > 0.97
+
+
+def test_a_host_of_eight_gpus_gives_imagenet_all_of_them(another: Project) -> None:
+    runs = [f"{folder_of((name, 'simgcd', 5))}/run.json" for name in ("imagenet_1k", "cub")]
+    result = another.call("-n", "-p", *runs, "--profile", "profiles/gpus8")
+    assert result.code == 0, result.output
+    asked = dict(re.findall(r'"benchmark": "(\w+)".*? --devices (\d)', result.output))
+    assert asked == {"imagenet_1k": "8", "cub": "1"}
 
 
 def test_a_seed_more_trains_that_seed_alone(another: Project) -> None:
