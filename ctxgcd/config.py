@@ -78,6 +78,7 @@ class Protocol(Closed):
     tail_lr_factor: float = Field(gt=0)
     view_bank: int = Field(ge=0)
     view_bank_seed: int = Field(ge=0)
+    precision: Literal["float32", "bf16"]
     projector_width: int = Field(ge=1)
     projection_dim: int = Field(ge=1)
     epochs: int = Field(ge=1)

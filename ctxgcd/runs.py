@@ -33,7 +33,7 @@ SETTINGS_OF_VARIANT = {"paper": "paper", "released": "released", "mended": "pape
 SPLIT_FIELDS = ("benchmark", "class_list", "classes", "trial", "data", "split_seed", "labelled_share", "K", "K_source")
 FEATURE_FIELDS = ("model", "weights", "mean", "std", "resize", "crop")
 BANK_FIELDS = ("tail_blocks", "view_bank", "view_bank_seed")
-KMEANS_FIELDS = ("kmeans_restarts", "threads")
+KMEANS_FIELDS = ("kmeans_restarts", "precision", "threads")
 CONTEXT_FIELDS = (
     "k",
     "lambda_n",

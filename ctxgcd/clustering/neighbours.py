@@ -33,13 +33,14 @@ def _best(similarity: Tensor, columns: Tensor, k: int) -> Tensor:
 
 @torch.no_grad()
 @full_precision
-def nearest(features: Tensor, k: int, chunk: int = 4096) -> Tensor:
-    """Return the k nearest other rows of every row, nearest first, by cosine.
+def nearest(features: Tensor, k: int, own: slice = slice(None), chunk: int = 4096) -> Tensor:
+    """Return the k nearest other rows of every row (or of those of the slice `own`), nearest first, by cosine.
 
     Equal computed similarities go to the lowest index, for every tile size whose products round alike.
     Memory: a few tiles of chunk x chunk numbers (below 0.5 GB at 4096) plus the result.
 
-    features: float [N, d], L2-normalised, compared in float32. Returns int64 [N, k] on the same device.
+    features: float [N, d], L2-normalised, compared in float32. Returns int64 [N, k] on the
+    same device.
     Raises UserError when k is not in 1..N-1.
     """
     n = len(features)
@@ -47,13 +48,13 @@ def nearest(features: Tensor, k: int, chunk: int = 4096) -> Tensor:
         raise UserError(f"{k} nearest neighbours among {n} images, expected 1 to {n - 1}: set another k")
     features = features.float()
     index = torch.arange(n, device=features.device)
-    result = torch.empty(n, k, dtype=torch.int64, device=features.device)
-    for rows in torch.split(index, chunk):
+    result = []
+    for rows in torch.split(index[own], chunk):
         best = torch.empty(len(rows), 0, dtype=torch.int64, device=features.device)
         for columns in torch.split(index, chunk):
             similarity = features[rows] @ features[columns].T
             similarity.masked_fill_(rows[:, None] == columns, -torch.inf)
             best = torch.cat([best, _best(similarity, columns, k)], dim=1)
             best = best.topk(min(k, best.shape[1])).values
-        result[rows] = LOW_HALF - (best & LOW_HALF)
-    return result
+        result.append(LOW_HALF - (best & LOW_HALF))
+    return torch.cat(result)

@@ -26,5 +26,6 @@ def query_batch(lists: Tensor, queries: int, generator: torch.Generator) -> Tens
             f"{queries} queries asked for a batch, expected 1 to {images} (the number of images): "
             "change the batch size or the neighbour count k"
         )
-    drawn = torch.randperm(images, generator=generator, device=generator.device)[:queries].to(lists.device)
+    drawn = torch.randperm(images, generator=generator, device=generator.device)[:queries]
+    drawn = drawn.to(lists.device, non_blocking=True)
     return torch.cat([drawn[:, None], lists[drawn].long()], dim=1).flatten()

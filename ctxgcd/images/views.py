@@ -48,7 +48,7 @@ class Cropper:
         """
         draws = torch.rand(len(ids), 3, generator=generator, dtype=torch.float64)[own]
         ids = ids[own].to(self.store.pixels.device)
-        draws = draws.to(ids.device)
+        draws = draws.to(ids.device, non_blocking=True)
         tops = (draws[:, 0] * (self.store.heights[ids] - self.crop + 1)).long()
         lefts = (draws[:, 1] * (self.store.widths[ids] - self.crop + 1)).long()
         return self.cut(ids, tops, lefts, draws[:, 2] < 0.5)

@@ -19,6 +19,7 @@ from ctxgcd.images.sampler import draw_batches
 from ctxgcd.images.streams import generator
 from ctxgcd.methods.method import Batch, Method
 from ctxgcd.models.network import TailNetwork
+from ctxgcd.models.precision import computing
 from ctxgcd.names import LOSS_TERMS
 from ctxgcd.training import checkpoint
 from ctxgcd.training.optimiser import parameter_groups
@@ -64,7 +65,7 @@ class Trainer:
             for part, factor in ((tail, p["tail_lr_factor"]), (heads, 1.0))
             for group in parameter_groups(part, p["weight_decay"], self.method.decays_all)
         ]
-        self.optimiser = torch.optim.SGD(groups, lr=p["lr"], momentum=p["momentum"])
+        self.optimiser = torch.optim.SGD(groups, lr=p["lr"], momentum=p["momentum"], fused=True)
 
     def train(self) -> None:
         """Train the epochs that are still missing."""
@@ -95,9 +96,10 @@ class Trainer:
 
     @torch.no_grad()
     def features(self, ids: Tensor) -> Tensor:
-        """Backbone features of the test view, float [n, dim], of at least one image."""
+        """Backbone features of the test view, float32 [n, dim], of at least one image."""
         own = ids[self.processes.share(len(ids))]
-        rows = torch.cat([self.network.tail(self.views.test(part)) for part in own.split(BATCH)])
+        with computing(self.parameters["precision"], ids.device):
+            rows = torch.cat([self.network.tail(self.views.test(part)).float() for part in own.split(BATCH)])
         return self.processes.gather(rows, len(ids))
 
     def _epoch(self, epoch: int) -> dict[str, Any]:
@@ -123,13 +125,18 @@ class Trainer:
         measured = epoch in {*self.method.active_from().values(), p["epochs"] - 1}
         batches = draw_batches(self.labels.cpu() >= 0, p["batch_size"], sampler).to(device)
         for ids in batches:
-            batch = Batch(self.views.pair(ids, views), self.labels[ids])
-            if lists is not None:
-                around = query_batch(lists[:, : p["k"] - 1], p["neighbour_images"] // p["k"], queries)
-                batch = Batch(
-                    batch.sampled, batch.labels, self.views.pair(around, query_views), torch.cat([ids, around]), lists
-                )
-            terms = self.method.losses(self.network, batch, teacher)
+            with computing(p["precision"], device):
+                batch = Batch(self.views.pair(ids, views), self.labels[ids])
+                if lists is not None:
+                    around = query_batch(lists[:, : p["k"] - 1], p["neighbour_images"] // p["k"], queries)
+                    batch = Batch(
+                        batch.sampled,
+                        batch.labels,
+                        self.views.pair(around, query_views),
+                        torch.cat([ids, around]),
+                        lists,
+                    )
+                terms = self.method.losses(self.network, batch, teacher)
             if measured:
                 self.shares.append({"epoch": epoch, "terms": shares(self.network, terms, self.method.weights())})
                 measured = False
@@ -153,9 +160,12 @@ class Trainer:
 
     def _neighbour_lists(self) -> Tensor:
         """Each image's nearest others over all training images, by the test view's features as they are now."""
-        features = normalize(self.features(torch.arange(len(self.labels), device=self.labels.device)), dim=1)
-        k = self.parameters["k"]
-        return nearest(features, k if self.parameters["reciprocal"] == "dataset" else k - 1)
+        images, k = len(self.labels), self.parameters["k"]
+        features = normalize(self.features(torch.arange(images, device=self.labels.device)), dim=1)
+        own = nearest(
+            features, k if self.parameters["reciprocal"] == "dataset" else k - 1, self.processes.share(images)
+        )
+        return self.processes.gather(own, images)
 
     def _save(self) -> None:
         content = {

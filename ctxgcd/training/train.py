@@ -6,6 +6,7 @@ import json
 import math
 import time
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,7 @@ from ctxgcd.methods.registry import TRAINED
 from ctxgcd.models import weights
 from ctxgcd.models.backbone import Backbone, cut
 from ctxgcd.training import checkpoint, record
-from ctxgcd.training.devices import keep_freed_memory
+from ctxgcd.training.devices import compiled, keep_freed_memory
 from ctxgcd.training.loop import HISTORY, Trainer
 from ctxgcd.training.processes import ALONE, Processes
 from ctxgcd.training.views import BankViews, FreshViews
@@ -57,6 +58,7 @@ def run(
         keep_freed_memory()
     torch.set_num_threads(parameters["threads"])
     torch.use_deterministic_algorithms(True, warn_only=True)
+    torch.utils.deterministic.fill_uninitialized_memory = False  # no result reads it, and filling it takes time
     begun = time.monotonic()
     by_id = split.sort_values("id")
     unlabelled, test = (split.loc[split.role == role, "id"].to_numpy() for role in ("unlabelled", "test"))
@@ -65,7 +67,7 @@ def run(
     if parameters["method"] == "kmeans":
         from ctxgcd.methods.kmeans import discover  # scikit-learn takes two seconds that a training would wait for
 
-        frozen = load_kept(files["test_view"], (len(split),)).numpy()
+        frozen = load_kept(files["test_view"], (len(split),)).float().numpy()
         clusters, of_test, centres = discover(
             frozen[unlabelled],
             frozen[test],
@@ -141,23 +143,35 @@ def _check_k(parameters: Mapping[str, Any], split: pd.DataFrame) -> None:
         raise UserError(f"{where}, too many for {unlabelled} unlabelled images; give a smaller K")
 
 
-def load_backbone(parameters: Mapping[str, Any], tail_blocks: int, prepared: Path, device: torch.device) -> Backbone:
-    """The run's backbone with its prepared weights, cut and moved to the device."""
-    return cut(weights.load(parameters["model"], parameters["crop"], prepared), tail_blocks).to(device)
+def load_backbone(
+    parameters: Mapping[str, Any], tail_blocks: int, precision: str, prepared: Path, device: torch.device
+) -> Backbone:
+    """The run's backbone with its prepared weights, cut, on the device; on a GPU its trunk is compiled."""
+    backbone = cut(weights.load(parameters["model"], parameters["crop"], prepared), tail_blocks).to(device)
+    return replace(backbone, trunk=compiled(backbone.trunk, parameters["crop"], precision, device))
 
 
 def open_cropper(parameters: Mapping[str, Any], store: Path, device: torch.device) -> Cropper:
     """The run's store with its crop and normalisation, on the device where it fits into half of its free memory."""
     packed = open_store(store)
-    if device.type == "cuda":
-        free = torch.cuda.mem_get_info(device)[0]
-        if packed.pixels.numel() < free / 2:
-            packed = packed.to(device)
-        else:
-            print(
-                f"the image store stays on the disk: {packed.pixels.numel() / 1e9:.0f} GB, device {free / 1e9:.0f} GB"
-            )
+    if _fits(packed.pixels, "image store", device):
+        packed = packed.to(device)
     return Cropper(packed, parameters["crop"], parameters["mean"], parameters["std"], device)
+
+
+def _placed(mapped: torch.Tensor, what: str, device: torch.device) -> torch.Tensor:
+    """A memory-mapped tensor, moved to the device where it fits."""
+    return mapped.to(device) if _fits(mapped, what, device) else mapped
+
+
+def _fits(mapped: torch.Tensor, what: str, device: torch.device) -> bool:
+    """Whether a GPU's free memory holds it twice; told where it does not. On a CPU it stays mapped."""
+    if device.type != "cuda":
+        return False
+    size, free = mapped.numel() * mapped.element_size(), torch.cuda.mem_get_info(device)[0]
+    if size >= free / 2:
+        print(f"the {what} stays on the disk: {size / 1e9:.0f} GB, free on the device {free / 1e9:.0f} GB")
+    return size < free / 2
 
 
 def _trainer(
@@ -170,13 +184,15 @@ def _trainer(
 ) -> Trainer:
     training = by_id[by_id.part == "train"]
     labels = torch.tensor(training.class_id.where(training.role == "labelled", -1).to_numpy(), device=device)
-    backbone = load_backbone(parameters, parameters["tail_blocks"], files["weights"], device)
+    precision = parameters["precision"]
+    backbone = load_backbone(parameters, parameters["tail_blocks"], precision, files["weights"], device)
     if bank_size := parameters["view_bank"]:
-        bank = load_kept(files["view_bank"], (bank_size * len(labels),)).to(device)
-        test_view = load_kept(files["test_view"], (len(by_id),)).to(device)
+        bank = _placed(load_kept(files["view_bank"], (bank_size * len(labels),)), "view bank", device)
+        test_view = _placed(load_kept(files["test_view"], (len(by_id),)), "kept test views", device)
         views: BankViews | FreshViews = BankViews(bank.view(bank_size, len(labels), *bank.shape[1:]), test_view)
     else:
-        views = FreshViews(open_cropper(parameters, files["store"], device), backbone, processes)
+        cropper = open_cropper(parameters, files["store"], device)
+        views = FreshViews(cropper, backbone, precision, state, processes)
     method = TRAINED[parameters["method"]](parameters)
     network = method.network(backbone.tail, backbone.dim).to(device)
     title = f"{parameters['benchmark']} {parameters['row']} seed {parameters['seed']}"

@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import shutil
+import tempfile
+from pathlib import Path
 from typing import Protocol
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from ctxgcd.images.views import Cropper
 from ctxgcd.models.backbone import Backbone
+from ctxgcd.models.precision import kept
 from ctxgcd.training.processes import ALONE, Processes
 
-KEEP_LIMIT = 4 * 2**30  # bytes of test-view trunk output held in memory; above, it is computed again
+# Bytes of the test view's trunk output that are kept: in memory (on a GPU: of its free memory), else in a file (and at
+# most half of the free disk). Above, it is computed again whenever it is needed.
+IN_MEMORY, OF_FREE_MEMORY, ON_DISK, OF_FREE_DISK = 4 * 2**30, 0.25, 64 * 2**30, 0.5
 BATCH = 128  # images a pass in evaluation
 
 
@@ -28,21 +35,25 @@ class Views(Protocol):
 
 
 class BankViews:
-    """Two different kept views of each image; the trunk never runs."""
+    """Two different kept views of each image (with V = 1 the same one twice); the trunk never runs."""
 
     def __init__(self, bank: Tensor, test_view: Tensor) -> None:
-        """bank: [V, N, ...], one image's views at bank[:, i]; test_view: [N + test images, ...]."""
+        """bank: [V, N, ...], one image's views at bank[:, i]; test_view: [N + test images, ...].
+
+        Each on the device, or memory-mapped; rows are given in float32, where the image ids are.
+        """
         self.bank, self.test_view = bank, test_view
 
     def pair(self, ids: Tensor, stream: torch.Generator) -> Tensor:
         views = len(self.bank)
-        draws = torch.rand(2, len(ids), generator=stream, dtype=torch.float64).to(ids.device)
+        draws = torch.rand(2, len(ids), generator=stream, dtype=torch.float64)
         first = (draws[0] * views).long()
         second = (first + 1 + (draws[1] * (views - 1)).long()) % views
-        return torch.cat([self.bank[first, ids], self.bank[second, ids]])
+        of_bank = torch.cat([first, second]).to(self.bank.device, non_blocking=True)
+        return self.bank[of_bank, ids.to(self.bank.device).repeat(2)].to(ids.device).float()
 
     def test(self, ids: Tensor) -> Tensor:
-        return self.test_view[ids]
+        return self.test_view[ids.to(self.test_view.device)].to(ids.device).float()
 
 
 class FreshViews:
@@ -52,10 +63,14 @@ class FreshViews:
     asked for: they are shared out by the caller.
     """
 
-    def __init__(self, cropper: Cropper, backbone: Backbone, processes: Processes = ALONE) -> None:
+    def __init__(
+        self, cropper: Cropper, backbone: Backbone, precision: str, folder: Path, processes: Processes = ALONE
+    ) -> None:
+        """folder: where the test view's output is kept when it is too large for the memory."""
         self.cropper, self.trunk, self.processes = cropper, backbone.trunk, processes
+        self.precision, self.folder = precision, folder
         self.kept: Tensor | None = None
-        self.known = torch.zeros(len(cropper.store), dtype=torch.bool, device=cropper.device)
+        self.known = torch.zeros(len(cropper.store), dtype=torch.bool)
 
     @torch.no_grad()
     def pair(self, ids: Tensor, stream: torch.Generator) -> Tensor:
@@ -66,12 +81,28 @@ class FreshViews:
     @torch.no_grad()
     def test(self, ids: Tensor) -> Tensor:
         if self.kept is None:
-            one = self.trunk(self.cropper.test_view(ids[:1]))
-            if len(self.known) * one.numel() * one.element_size() > KEEP_LIMIT:
-                return self.trunk(self.cropper.test_view(ids))
-            self.kept = one.new_empty(len(self.known), *one.shape[1:])
-        missing = ids[~self.known[ids]]
+            self.kept = self._place(self._made(ids[:1]))
+        if self.kept is None:
+            return self._made(ids).float()
+        asked = ids.cpu()
+        missing = asked[~self.known[asked]]
         for part in missing.split(BATCH) if len(missing) else ():
-            self.kept[part] = self.trunk(self.cropper.test_view(part))
+            self.kept[part.to(self.kept.device)] = self._made(part.to(ids.device)).to(self.kept.device)
         self.known[missing] = True
-        return self.kept[ids]
+        return self.kept[ids.to(self.kept.device)].to(ids.device).float()
+
+    def _made(self, ids: Tensor) -> Tensor:
+        return kept(self.trunk(self.cropper.test_view(ids)), self.precision)
+
+    def _place(self, one: Tensor) -> Tensor | None:
+        """Room for all images' rows like `one`, or None where there is too little."""
+        shape = (len(self.known), *one.shape[1:])
+        size = one[0].numel() * one.element_size() * len(self.known)
+        free = OF_FREE_MEMORY * torch.cuda.mem_get_info(one.device)[0] if one.device.type == "cuda" else IN_MEMORY
+        if size <= free:
+            return one.new_empty(shape)
+        if size <= min(ON_DISK, OF_FREE_DISK * shutil.disk_usage(self.folder).free):
+            dtype = np.float16 if one.dtype == torch.float16 else np.float32
+            # A file without a name: gone with the process, however it ends.
+            return torch.from_numpy(np.memmap(tempfile.TemporaryFile(dir=self.folder), dtype, "w+", shape=shape))
+        return None

@@ -47,6 +47,12 @@ def test_kmeans_refuses(clusters: int) -> None:
         kmeans(blobs(5, 20)[0], clusters, restarts=1, seed=0, threads=1)
 
 
+@pytest.mark.parametrize("own", [slice(0, 7), slice(5, 30), slice(29, 30)])
+def test_nearest_of_some_rows_are_those_of_all(own: slice) -> None:
+    features = normalize(torch.randn(30, 6, generator=torch.Generator().manual_seed(0)), dim=1)
+    assert torch.equal(nearest(features, 4, own, chunk=11), nearest(features, 4, chunk=11)[own])
+
+
 def slow_nearest(features: Tensor, k: int) -> list[list[int]]:
     """Rank by falling similarity, then by index, with Python's stable sort."""
     similarity = (features @ features.T).tolist()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -355,18 +356,47 @@ def flat() -> Backbone:
     return Backbone(torch.nn.Flatten(), torch.nn.Identity(), 3 * 20 * 20)
 
 
-def test_kept_test_views(packed: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("precision", "dtype"), [("float32", torch.float32), ("bf16", torch.float16)])
+def test_kept_test_views(packed: Path, tmp_path: Path, precision: str, dtype: torch.dtype) -> None:
     cropper = cropper_of(packed, 20)
-    extract_test_view(flat(), cropper, tmp_path / "kept.npy")
+    extract_test_view(flat(), cropper, precision, tmp_path / "kept.npy")
     kept = load_kept(tmp_path / "kept.npy", (len(SHAPES),))
-    assert torch.equal(kept, cropper.test_view(torch.arange(len(SHAPES))).flatten(1))
+    assert kept.dtype == dtype
+    assert torch.equal(kept, cropper.test_view(torch.arange(len(SHAPES))).flatten(1).to(dtype))
+
+
+def test_what_kept_features_take_is_told_and_checked(
+    packed: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cropper = cropper_of(packed, 20)
+    extract_view_bank(flat(), cropper, 5, 3, 0, "bf16", tmp_path / "bank.npy")
+    assert "view bank, 3 views of 5 images: 15 x 1,200 x 2 bytes = 0 MiB" in capsys.readouterr().out
+    monkeypatch.setattr("ctxgcd.files.shutil.disk_usage", lambda folder: SimpleNamespace(free=35_999))
+    with pytest.raises(UserError, match=r"view bank, 3 views of 5 images needs 0 MB more; free space"):
+        extract_view_bank(flat(), cropper, 5, 3, 0, "bf16", tmp_path / "full.npy")
+    assert not (tmp_path / "full.npy").exists()
+
+
+def test_values_beyond_float16_are_refused(packed: Path, tmp_path: Path) -> None:
+    huge = Backbone(torch.nn.Sequential(torch.nn.Flatten(), Times(1e6)), torch.nn.Identity(), 3)
+    with pytest.raises(UserError, match="set precision to float32"):
+        extract_test_view(huge, cropper_of(packed, 20), "bf16", tmp_path / "kept.npy")
+
+
+class Times(torch.nn.Module):
+    def __init__(self, factor: float) -> None:
+        super().__init__()
+        self.factor = factor
+
+    def forward(self, rows: torch.Tensor) -> torch.Tensor:
+        return rows * self.factor
 
 
 def test_view_bank_rows(packed: Path, tmp_path: Path) -> None:
     """View v of image i is row v * images + i, and v has a stream of its own."""
     cropper, images, ids = cropper_of(packed, 20), 5, torch.arange(5)
     for name, seed in (("a", 4), ("b", 4), ("c", 5)):
-        extract_view_bank(flat(), cropper, images, 3, seed, tmp_path / f"{name}.npy")
+        extract_view_bank(flat(), cropper, images, 3, seed, "float32", tmp_path / f"{name}.npy")
     kept = load_kept(tmp_path / "a.npy", (3 * images,)).view(3, images, -1)
     for view in range(3):
         assert torch.equal(kept[view], cropper.train_view(ids, generator(4, "view_bank", view)).flatten(1))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 import re
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from ctxgcd.errors import UserError
 from ctxgcd.models import weights
 from ctxgcd.models.backbone import Backbone, cut
 from ctxgcd.models.network import Network
+from ctxgcd.training.devices import compiled
 
 torch.set_num_threads(1)
 
@@ -407,3 +409,35 @@ def test_package_weights(tmp_path: Path) -> None:
     assert features.isfinite().all()
     assert (torch.pdist(nn.functional.normalize(features, dim=1)) > 0.05).all()
     assert (features.std(dim=0) > 0).float().mean() > 0.5  # ReLU6 leaves many at 0 on so few images
+
+
+# -- compiled on a GPU -----------------------------------------------------------------------------------
+
+
+@pytest.mark.skipif(shutil.which("g++") is None, reason="torch.compile needs a C++ compiler on a CPU")
+def test_a_compiled_trunk_computes_the_same() -> None:
+    """What a GPU gets, compiled for the CPU: as one graph, for any number of images."""
+    torch._dynamo.reset()
+    net = timm.create_model("vit_tiny_patch16_224", img_size=32, num_classes=0).eval().requires_grad_(False)
+    trunk = cut(net, 1).trunk
+    quick = torch.compile(trunk, dynamic=True, fullgraph=True)
+    with torch.no_grad():
+        for images in (torch.randn(2, 3, 32, 32), torch.randn(5, 3, 32, 32)):
+            torch.testing.assert_close(quick(images), trunk(images), rtol=1e-4, atol=1e-4)
+
+
+def test_where_a_compiler_fails_the_trunk_itself_serves(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def broken(*_: object, **__: object) -> object:
+        def call(images: torch.Tensor) -> torch.Tensor:
+            raise RuntimeError("Python.h: No such file")
+
+        return call
+
+    monkeypatch.setattr(torch, "compile", broken)
+    trunk = torch.nn.Flatten()
+    assert compiled(trunk, 8, "float32", torch.device("cpu")) is trunk
+    assert capsys.readouterr().out == ""
+    assert compiled(trunk, 8, "float32", torch.device("meta")) is trunk
+    assert capsys.readouterr().out == "warning: the backbone runs without torch.compile, slower: RuntimeError\n"

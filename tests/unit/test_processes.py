@@ -48,7 +48,7 @@ with started([torch.device("cpu")] * count) as (processes, device):
     method = TRAINED["full"](p)
     labels = torch.where(torch.arange(30) % 3 == 0, torch.arange(30) % 2, -1)
     network = method.network(backbone.tail, backbone.dim)
-    views = FreshViews(Cropper(store, 32, [0.5] * 3, [0.5] * 3, device), backbone, processes)
+    views = FreshViews(Cropper(store, 32, [0.5] * 3, [0.5] * 3, device), backbone, "float32", out.parent, processes)
     state = out.with_suffix(".state")
     trainer = Trainer(p, method, network.eval(), views, labels, state, "made-up", processes=processes)
     trainer.train()

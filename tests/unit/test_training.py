@@ -13,6 +13,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import normalize
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from ctxgcd.errors import UserError
 from ctxgcd.files import write_rows
@@ -65,6 +66,7 @@ def parameters(**changes: Any) -> dict[str, Any]:
         "k": 4,
         "lambda_n": 0.1,
         "lambda_c": 0.3,
+        "precision": "float32",
         "neighbour_images": 13,  # three queries of four images: 12, so that no pair of views is mistaken for a batch
         "reciprocal": "batch",
         "delta": 1.0,
@@ -184,6 +186,55 @@ def test_training_learns(tmp_path: Path) -> None:
     assert (found.unlabelled == labels[ids]).float().mean() > 0.9
     assert len(found.test) == 0
     assert made.features(torch.arange(IMAGES + TEST)).shape == (IMAGES + TEST, DIM)
+
+
+class Counter(TorchDispatchMode):
+    """Counts what makes the host wait for a GPU: values that Python reads, and shapes that depend on values."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.waits = 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        by_mask = func is torch.ops.aten.index.Tensor and any(i is not None and i.dtype == torch.bool for i in args[1])
+        names = {"_local_scalar_dense", "nonzero", "masked_select", "equal", "_unique2", "unique_dim"}
+        self.waits += by_mask or func.overloadpacket.__name__ in names
+        return func(*args, **kwargs or {})
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        SIMGCD,
+        *({"variant": variant} for variant in VARIANTS),
+        {"reciprocal": "dataset"},
+        {"precision": "bf16"},
+    ],
+)
+def test_a_step_never_waits_for_the_device(tmp_path: Path, changes: dict[str, Any]) -> None:
+    """However many steps an epoch has, the host reads as many values: the means at its end."""
+    waits = []
+    for batch_size in (4, 12):
+        made, _ = trainer(tmp_path, {"batch_size": batch_size, **changes})
+        with Counter() as counter:
+            made._epoch(3)
+        waits.append(counter.waits)
+    assert waits[0] == waits[1] > 0
+
+
+@pytest.mark.parametrize("changes", [SIMGCD, {}])
+def test_bf16_trains_nearly_as_float32(tmp_path: Path, changes: dict[str, Any]) -> None:
+    exact, _ = trained(tmp_path, "exact.pt", **changes)
+    half, _ = trained(tmp_path, "half.pt", precision="bf16", **changes)
+    again, _ = trained(tmp_path, "again.pt", precision="bf16", **changes)
+    assert equal(half, again)
+    assert not equal(half, exact)
+    assert all(value.dtype == torch.float32 for value in half.network.state_dict().values())
+    for mine, theirs in zip(exact.history, half.history, strict=True):
+        assert theirs["loss"] == pytest.approx(mine["loss"], rel=0.02)
+    ids = torch.arange(IMAGES + TEST)
+    assert half.features(ids).dtype == torch.float32
+    torch.testing.assert_close(half.features(ids), exact.features(ids), rtol=0.05, atol=0.05)
 
 
 def test_tail_has_a_learning_rate_of_its_own(tmp_path: Path) -> None:
@@ -506,22 +557,46 @@ def backbone() -> Backbone:
     return Backbone(nn.Flatten(), nn.Identity(), 3 * 8 * 8)
 
 
-def test_fresh_views_are_two_draws_of_the_cropper(cropper: Cropper) -> None:
+def fresh_views(cropper: Cropper, folder: Path, precision: str = "float32") -> FreshViews:
+    return FreshViews(cropper, backbone(), precision, folder)
+
+
+def test_fresh_views_are_two_draws_of_the_cropper(cropper: Cropper, tmp_path: Path) -> None:
     ids, stream = torch.tensor([5, 0, 5, 299]), generator(3, "views")
     expected = torch.cat([cropper.train_view(ids, stream) for _ in range(2)]).flatten(1)
-    rows = FreshViews(cropper, backbone()).pair(ids, generator(3, "views"))
+    rows = fresh_views(cropper, tmp_path).pair(ids, generator(3, "views"))
     assert torch.equal(rows, expected)
     assert not torch.equal(rows[:4], rows[4:])
     assert not torch.equal(rows[0], rows[2])  # one draw an image, also of the same image
 
 
-@pytest.mark.parametrize("limit", [0, views.KEEP_LIMIT])
-def test_test_views_are_the_same_kept_or_not(cropper: Cropper, monkeypatch: pytest.MonkeyPatch, limit: int) -> None:
-    monkeypatch.setattr(views, "KEEP_LIMIT", limit)
-    fresh, ids = FreshViews(cropper, backbone()), torch.tensor([299, 3, 3, 150])
+SIZE = 300 * 192  # values of all test views
+
+
+@pytest.mark.parametrize("precision", ["float32", "bf16"])
+@pytest.mark.parametrize("place", ["memory", "file", "none"])
+def test_test_views_are_the_same_wherever_they_are_kept(
+    cropper: Cropper, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str, precision: str
+) -> None:
+    size = SIZE * (4 if precision == "float32" else 2)
+    monkeypatch.setattr(views, "IN_MEMORY", size - (place != "memory"))
+    monkeypatch.setattr(views, "ON_DISK", size - (place == "none"))
+    fresh, ids = fresh_views(cropper, tmp_path, precision), torch.tensor([299, 3, 3, 150])
+    expected = cropper.test_view(ids).flatten(1)
     for _ in range(2):
-        assert torch.equal(fresh.test(ids), cropper.test_view(ids).flatten(1))
-    assert (fresh.kept is None) == (limit == 0)
+        rows = fresh.test(ids)
+        assert rows.dtype == torch.float32
+        assert torch.equal(rows, expected if precision == "float32" else expected.half().float())
+    assert (fresh.kept is None) == (place == "none")
+    assert not list(tmp_path.iterdir())  # a file without a name: nothing is left behind, however a process ends
+
+
+def test_kept_test_views_go_through_the_trunk_once(cropper: Cropper, tmp_path: Path) -> None:
+    fresh, passed = fresh_views(cropper, tmp_path), []
+    fresh.trunk = lambda images: passed.append(len(images)) or images.flatten(1)  # type: ignore[assignment]
+    for _ in range(3):
+        fresh.test(torch.arange(280))
+    assert sum(passed) == 1 + 280  # the first image tells how large the rows are
 
 
 def test_fresh_and_kept_features_train_alike(cropper: Cropper, tmp_path: Path) -> None:
@@ -531,7 +606,7 @@ def test_fresh_and_kept_features_train_alike(cropper: Cropper, tmp_path: Path) -
         p = parameters(epochs=3, batch_size=16)
         labels = torch.where(torch.arange(280) % 3 == 0, torch.arange(280) % 2, -1)
         net = Network(nn.Identity(), 192, CLASSES, 16, 7, 0)
-        made = Trainer(p, Full(p), net, FreshViews(cropper, backbone()), labels, tmp_path / name, "fresh")
+        made = Trainer(p, Full(p), net, fresh_views(cropper, tmp_path), labels, tmp_path / name, "fresh")
         made.train()
         results.append(net.state_dict())
     assert all(torch.equal(results[0][name], results[1][name]) for name in results[0])

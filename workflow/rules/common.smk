@@ -140,17 +140,24 @@ def features_folder(wildcards):
     return f"work/features/{wildcards.benchmark}-{content}"
 
 
+def frozen_features_of(wildcards):
+    """The whole backbone's features of the benchmark's test views, in its protocol's precision."""
+    precision = runs.protocol_of(PARAMS, wildcards.benchmark).precision
+    return f"{features_folder(wildcards)}/test_view-tail0-{precision}.npy"
+
+
 def kept_files(wildcards):
     """What a run reads beside its split, by name."""
     p = resolved(wildcards)
-    folder, tail = features_folder(wildcards), p.get("tail_blocks")
+    tail, how = p.get("tail_blocks"), p["precision"]
+    folder = features_folder(wildcards)
     if p["method"] == "kmeans":
-        files = {"test_view": f"{folder}/test_view-tail0.npy"}
+        files = {"test_view": f"{folder}/test_view-tail0-{how}.npy"}
     elif p["view_bank"]:
         files = {
             "weights": weights_of(wildcards),
-            "test_view": f"{folder}/test_view-tail{tail}.npy",
-            "view_bank": f"{folder}/view_bank-tail{tail}-views{p['view_bank']}-seed{p['view_bank_seed']}.npy",
+            "test_view": f"{folder}/test_view-tail{tail}-{how}.npy",
+            "view_bank": f"{folder}/view_bank-tail{tail}-views{p['view_bank']}-seed{p['view_bank_seed']}-{how}.npy",
         }
     else:
         files = {"weights": weights_of(wildcards), "store": store_of(wildcards)}

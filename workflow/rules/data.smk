@@ -137,7 +137,7 @@ rule features:
     benchmark:
         "work/benchmarks/features/{benchmark}-{content}/{kind}.tsv"
     wildcard_constraints:
-        kind=r"test_view-tail\d+|view_bank-tail\d+-views\d+-seed\d+",
+        kind=r"(test_view-tail\d+|view_bank-tail\d+-views\d+-seed\d+)-(float32|bf16)",
     priority: 50
     conda:
         "../envs/ctxgcd.yaml"
@@ -157,7 +157,7 @@ rule features:
 # The frozen features are not an input whose time counts: their content is in their name.
 rule estimate_k:
     input:
-        features=lambda w: ancient(f"{features_folder(w)}/test_view-tail0.npy"),
+        features=lambda w: ancient(frozen_features_of(w)),
         split_hash="results/splits/{benchmark}.sha256",
         split=ancient("results/splits/{benchmark}.csv"),
     output:

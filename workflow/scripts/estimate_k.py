@@ -23,7 +23,7 @@ def main() -> None:
     parser.add_argument("--csv", type=Path, required=True)
     a = parser.parse_args()
     split = read_split(a.split)
-    features = load_kept(a.features, (len(split),)).numpy()
+    features = load_kept(a.features, (len(split),)).float().numpy()
     estimate_to(a.json, a.csv, split, features, most=a.most, restarts=a.restarts, seed=a.seed, threads=a.threads)
 
 

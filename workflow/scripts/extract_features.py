@@ -18,7 +18,7 @@ from ctxgcd.training.train import load_backbone, open_cropper
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--kind", required=True, help="test_view-tailT or view_bank-tailT-viewsV-seedS")
+    parser.add_argument("--kind", required=True, help="test_view-tailT-PRECISION or view_bank-tailT-viewsV-seedS-PRECISION")
     parser.add_argument("--parameters", type=json.loads, required=True, help="model, crop, mean and std as JSON")
     parser.add_argument("--store", type=Path, required=True)
     parser.add_argument("--weights", type=Path, required=True)
@@ -28,14 +28,16 @@ def main() -> None:
     arguments = parser.parse_args()
     torch.set_num_threads(arguments.threads)
     numbers = {name: int(value) for name, value in re.findall(r"(tail|views|seed)(\d+)", arguments.kind)}
+    precision = arguments.kind.rpartition("-")[2]
     with borrowed_devices(1) as [device]:
         cropper = open_cropper(arguments.parameters, arguments.store, device)
-        backbone = load_backbone(arguments.parameters, numbers["tail"], arguments.weights, device)
+        backbone = load_backbone(arguments.parameters, numbers["tail"], precision, arguments.weights, device)
         if arguments.kind.startswith("test_view"):
-            extract_test_view(backbone, cropper, arguments.out)
+            extract_test_view(backbone, cropper, precision, arguments.out)
         else:
             images = int((read_split(arguments.split).part == "train").sum())
-            extract_view_bank(backbone, cropper, images, numbers["views"], numbers["seed"], arguments.out)
+            views, seed = numbers["views"], numbers["seed"]
+            extract_view_bank(backbone, cropper, images, views, seed, precision, arguments.out)
 
 
 if __name__ == "__main__":
