@@ -165,15 +165,20 @@ KINDS: dict[Any, type[Closed]] = {"official": Official, "own": Own}  # pydantic'
 OneBenchmark = Annotated[Annotated[Official, Tag("official")] | Annotated[Own, Tag("own")], Discriminator(_kind_of)]
 
 
+PAIRED = ("unknowns", "speed")  # kinds of tables whose rows are each compared with one of their own
+
+
 class Rows(Closed):
     main: list[str] = Field(min_length=1)
     ablation: list[str] = Field(min_length=1)
     unknowns: dict[str, str] = Field(min_length=1)  # row -> the row that it is compared with
+    speed: dict[str, str] = Field(min_length=1)  # the same
 
     @model_validator(mode="after")
     def _two_rows(self) -> Rows:
-        if alike := [row for row, against in self.unknowns.items() if row == against]:
-            raise ValueError(f"'{alike[0]}' is compared with itself under unknowns; name another row")
+        for kind in PAIRED:
+            if alike := [row for row, against in getattr(self, kind).items() if row == against]:
+                raise ValueError(f"'{alike[0]}' is compared with itself under {kind}; name another row")
         return self
 
 
@@ -184,6 +189,7 @@ class Seeds(Closed):
     ablation: list[int] = Field(min_length=1)
     sensitivity: list[int] = Field(min_length=1)
     unknowns: list[int] = Field(min_length=1)
+    speed: list[int] = Field(min_length=1)
 
 
 class Sensitivity(Closed):

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from ctxgcd.benchmarks.registry import SOURCES
-from ctxgcd.config import Own, Params
+from ctxgcd.config import PAIRED, Own, Params
 from ctxgcd.errors import UserError
 from ctxgcd.runs import (
     ESTIMATED,
@@ -26,7 +26,7 @@ from ctxgcd.runs import (
 
 DEMO = "fashion"  # the benchmark that travels with the package
 FORMATS = ("csv", "md", "tex", "html")  # of every table
-KINDS = ("main", "ablation", "sensitivity", "statistics", "terms", "unknowns")  # of tables made from runs
+KINDS = ("main", "ablation", "sensitivity", "statistics", "terms", *PAIRED)  # of tables made from runs
 BASELINE = "simgcd"  # the row that statistics compare with
 
 
@@ -40,7 +40,7 @@ def table_rows(params: Params, kind: str, benchmark: str) -> list[str]:
         return [BASELINE, *table_pairs(params, kind, benchmark)]
     if kind == "terms":
         return [row for row in dict.fromkeys(params.rows.main + params.rows.ablation) if parse_row(row)[0] != "kmeans"]
-    if kind == "unknowns":
+    if kind in PAIRED:
         return list(dict.fromkeys(name for pair in table_pairs(params, kind, benchmark).items() for name in pair))
     return list(dict.fromkeys(row for _, _, row in sensitivity_points(params, benchmark)))
 
@@ -85,9 +85,10 @@ def table_pairs(params: Params, kind: str, benchmark: str) -> dict[str, str]:
     Changes that change nothing on this benchmark are left out of the rows' names, so that no run is trained under two
     names, and a row that then equals the other one is left out.
     """
-    if kind == "unknowns":
-        short = {row: _shortest(params, benchmark, row) for pair in params.rows.unknowns.items() for row in pair}
-        pairs = {short[row]: short[against] for row, against in params.rows.unknowns.items()}
+    if kind in PAIRED:
+        asked: dict[str, str] = getattr(params.rows, kind)
+        short = {row: _shortest(params, benchmark, row) for pair in asked.items() for row in pair}
+        pairs = {short[row]: short[against] for row, against in asked.items()}
         return {row: against for row, against in pairs.items() if row != against}
     if kind != "statistics":
         return {}
@@ -211,10 +212,10 @@ def requested_benchmarks(params: Params, words: Iterable[str]) -> list[str]:
 def check_all(params: Params) -> list[str]:
     """Resolve every run that any table could ask for; raise the first fault, return the warnings.
 
-    A row under `unknowns` may be possible on one benchmark and not on another, so it is resolved when it is asked for.
+    A row of PAIRED may be possible on one benchmark and not on another, so it is resolved when it is asked for.
     """
     warnings: dict[str, None] = {}
-    for pair in params.rows.unknowns.items():
+    for pair in (pair for kind in PAIRED for pair in getattr(params.rows, kind).items()):
         for row in pair:
             parse_row(row)
     for benchmark, entry in params.benchmarks.items():

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +16,7 @@ from torch.nn.functional import normalize
 from torchvision.transforms import transforms
 
 from ctxgcd.bench.pictures import AUGMENT, CROP, MEAN, STD, names, packed_photographs
-from ctxgcd.bench.work import Work, timed
+from ctxgcd.bench.work import Work, nothing, timed
 from ctxgcd.config import read
 from ctxgcd.context.batches import query_batch
 from ctxgcd.images.store import open_store
@@ -21,27 +24,57 @@ from ctxgcd.images.views import Cropper
 from ctxgcd.methods.full import Full
 from ctxgcd.methods.method import Batch
 from ctxgcd.models.backbone import cut
+from ctxgcd.models.precision import kept
 from ctxgcd.runs import resolve
-from ctxgcd.training.devices import keep_freed_memory
+from ctxgcd.training.devices import compiled, compute_alike
 from ctxgcd.training.loop import Trainer
 from ctxgcd.training.optimiser import parameter_groups
 from ctxgcd.training.views import BankViews, FreshViews
 
-MODEL = "vit_base_patch16_224.dino"
-ROW = "full-paper+batch_size=16+neighbour_images=16+k=8"  # 32 views a step, 64 once the context terms act
-SAMPLED, AROUND, K = 16, 16, 8
+MODEL, DEPTH = "vit_base_patch16_224.dino", 12
 BANK = 2  # kept views an image: how many there are changes no step's time
 TEACHER = 0.07
+PHOTOGRAPHS = 1500  # at most; more steps go through them again
 
 
-def _parameters() -> dict[str, Any]:
-    return resolve(read(Path("params.yaml")), "cub", ROW, 0)
+@dataclass(frozen=True)
+class Step:
+    """What a step is made of: the run's parameters, the phase and how many blocks the backbone has."""
+
+    p: dict[str, Any]
+    context: bool
+    depth: int = DEPTH
+
+    @property
+    def views(self) -> int:
+        """Views of a step: two of each image."""
+        around = self.p["neighbour_images"] // self.p["k"] * self.p["k"] if self.context else 0
+        return 2 * (self.p["batch_size"] + around)
+
+    def epochs(self, views: int) -> tuple[int, int]:
+        """Images of an epoch and how many epochs make so many views."""
+        steps = views // self.views
+        of_epoch = min(steps, PHOTOGRAPHS // self.p["batch_size"])
+        return of_epoch * self.p["batch_size"], steps // of_epoch
 
 
-def _net(device: torch.device) -> nn.Module:
+def step_of(device: torch.device, precision: str, context: bool) -> Step:
+    """The paper's batches (128 + 120 images) on a GPU; smaller ones, which cost as much a view, on a CPU."""
+    row = f"full-paper+precision={precision}"
+    if device.type == "cpu":
+        row += "+batch_size=16+neighbour_images=16+k=8"
+    return Step(resolve(read(Path("params.yaml")), "cub", row, 0), context)
+
+
+def _net(step: Step, device: torch.device) -> nn.Module:
     torch.manual_seed(0)
-    net = timm.create_model(MODEL, pretrained=False, num_classes=0).eval().requires_grad_(False)
-    return net.to(device)
+    net = timm.create_model(MODEL, pretrained=False, num_classes=0, depth=step.depth)
+    return net.eval().requires_grad_(False).to(device)
+
+
+def _photographs(folder: Path, views: int) -> None:
+    """As many as so many views need at most: a step has two of each image."""
+    packed_photographs(folder, min(views // 2, PHOTOGRAPHS))
 
 
 def _labels(images: int, device: torch.device) -> Tensor:
@@ -49,53 +82,50 @@ def _labels(images: int, device: torch.device) -> Tensor:
     return torch.where(torch.arange(images) % 2 == 0, torch.arange(images) % 5, -1).to(device)
 
 
-def images_of(views: int, context: bool) -> int:
-    """Images of which an epoch makes so many views."""
-    return views // (2 * (SAMPLED + (AROUND if context else 0))) * SAMPLED
-
-
 # -- ours --------------------------------------------------------------------------------------------------
 
 
-def _trainer(folder: Path, images: int, device: torch.device, bank: bool) -> Trainer:
-    if device.type == "cpu":
-        keep_freed_memory()
-    p, backbone = _parameters(), cut(_net(device), 1)
+def trainer_of(step: Step, folder: Path, images: int, device: torch.device, bank: bool) -> Trainer:
+    """A trainer as train.run makes it, on `images` images."""
+    compute_alike(device)
+    precision, backbone = step.p["precision"], cut(_net(step, device), 1)
     if bank:
-        kept = torch.randn(BANK + 1, images, 197, backbone.dim, device=device)
-        views: BankViews | FreshViews = BankViews(kept[:BANK], kept[BANK])
+        tokens = torch.empty(BANK + 1, images, 197, backbone.dim, device=device).normal_()
+        tokens = kept(tokens, precision)
+        views: BankViews | FreshViews = BankViews(tokens[:BANK], tokens[BANK])
     else:
+        backbone = replace(backbone, trunk=compiled(backbone.trunk, CROP, precision, device))
         store = open_store(folder / "store.npz").to(device)
-        views = FreshViews(Cropper(store, CROP, MEAN, STD, device), backbone)
-    method = Full(p)
+        views = FreshViews(Cropper(store, CROP, MEAN, STD, device), backbone, precision, folder)
+    method = Full(step.p)
     network = method.network(backbone.tail, backbone.dim).to(device)
-    return Trainer(p, method, network.eval(), views, _labels(images, device), folder / "last.pt", "bench")
+    return Trainer(step.p, method, network.eval(), views, _labels(images, device), folder / "last.pt", "bench")
 
 
-def _epoch(folder: Path, views: int, device: torch.device, context: bool, bank: bool) -> float:
-    images = images_of(views, context)
-    trainer = _trainer(folder, images, device, bank)
-    epoch = trainer.parameters["T_warm"] if context else 0
-    if context:  # the first epoch keeps the test view; the work is what every later one costs
-        trainer.features(torch.arange(images, device=device))
+def epoch_of(step: Step, trainer: Trainer) -> int:
+    """Prepare a trainer, so that an epoch costs what every one but the first does; return an epoch of the phase."""
+    if step.context:  # the first epoch keeps the test view
+        trainer.features(torch.arange(len(trainer.labels), device=trainer.labels.device))
     trainer.method.active_from = lambda: {"none": -1}  # type: ignore[method-assign]  # no sizes of terms in a step
-    return timed(lambda: trainer._epoch(epoch), device)
+    epoch = step.p["T_warm"] if step.context else 0
+    if trainer.labels.device.type == "cuda" or isinstance(trainer.views, BankViews):
+        trainer._epoch(epoch)  # warm: an epoch that is cheap here
+    return epoch
 
 
-def _baseline(folder: Path, views: int, device: torch.device) -> float:
-    return _epoch(folder, views, device, context=False, bank=False)
-
-
-def _context(folder: Path, views: int, device: torch.device) -> float:
-    return _epoch(folder, views, device, context=True, bank=False)
-
-
-def _banked(folder: Path, views: int, device: torch.device) -> float:
-    return _epoch(folder, views, device, context=True, bank=True)
+def _ours(
+    folder: Path, views: int, device: torch.device, context: bool, bank: bool = False, precision: str = "float32"
+) -> float:
+    step = step_of(device, precision, context)
+    images, epochs = step.epochs(views)
+    trainer = trainer_of(step, folder, images, device, bank)
+    epoch = epoch_of(step, trainer)
+    return timed(lambda: [trainer._epoch(epoch) for _ in range(epochs)], device)
 
 
 def _evaluation(folder: Path, images: int, device: torch.device) -> float:
-    trainer = _trainer(folder, images, device, bank=False)
+    step = step_of(device, "float32", context=True)
+    trainer = trainer_of(step, folder, images, device, bank=False)
     every = torch.arange(images, device=device)
     trainer.features(every)
 
@@ -107,7 +137,8 @@ def _evaluation(folder: Path, images: int, device: torch.device) -> float:
 
 
 def _checkpoints(folder: Path, writes: int, device: torch.device) -> float:
-    trainer = _trainer(folder, SAMPLED, device, bank=True)
+    step = step_of(device, "float32", context=False)
+    trainer = trainer_of(step, folder, step.p["batch_size"], device, bank=True)
     trainer._epoch(0)  # so that there is momentum to be kept
 
     def loop() -> None:
@@ -115,6 +146,21 @@ def _checkpoints(folder: Path, writes: int, device: torch.device) -> float:
             trainer._save()
 
     return timed(loop, device)
+
+
+# Frozen blocks keep nothing of a step, so two of the twelve have its peak memory but for the weights of the others.
+SHALLOW = 2
+
+
+def _step_of_248(device: torch.device) -> Step:
+    """The paper's batch, on a shallow backbone: its memory."""
+    return Step(resolve(read(Path("params.yaml")), "cub", "full-paper+precision=float32", 0), True, SHALLOW)
+
+
+def _ours_of_248(folder: Path, images: int, device: torch.device) -> float:
+    step = _step_of_248(device)
+    trainer = trainer_of(step, folder, step.p["batch_size"], device, bank=False)
+    return timed(lambda: trainer._epoch(step.p["T_warm"]), device)
 
 
 # -- plainly -----------------------------------------------------------------------------------------------
@@ -139,58 +185,73 @@ def _decoded(folder: Path, ids: Tensor, transform: Any, device: torch.device) ->
     return torch.stack([transform(Image.open(folder / files[i]).convert("RGB")) for i in ids.tolist()]).to(device)
 
 
-def _plain_step(folder: Path, views: int, device: torch.device, context: bool) -> float:
-    """Decode, resize, crop; the whole backbone, of the last block all rows; float32; nothing kept."""
-    p, images = _parameters(), images_of(views, context)
+Clocked = Callable[[str, Callable[..., Any]], Callable[..., Any]]
+
+
+def plain_loop(
+    step: Step, folder: Path, images: int, device: torch.device, clocked: Clocked = lambda part, call: call
+) -> Callable[[], None]:
+    """An epoch that decodes, resizes and crops each time; the whole backbone, of the last block all rows; float32.
+
+    clocked: wraps the parts whose time is wanted.
+    """
+    p = step.p
     method, labels = Full(p), _labels(images, device)
-    network = method.network(_Whole(_net(device)), 768).to(device)
+    network = method.network(_Whole(_net(step, device)), 768).to(device)
     groups = parameter_groups(network.named_parameters(), p["weight_decay"])
     optimiser = torch.optim.SGD(groups, lr=p["lr"], momentum=p["momentum"])
-    lists = torch.stack([torch.randperm(images)[: K - 1] for _ in range(images)])
+    lists = torch.stack([torch.randperm(images)[: p["k"] - 1] for _ in range(images)])
+    decoded, forward = clocked("views", _decoded), clocked("forward and losses", method.losses)
+    update = clocked("optimiser", optimiser.step)
 
     def pair(ids: Tensor) -> Tensor:
-        return torch.cat([_decoded(folder, ids, AUGMENT, device) for _ in range(2)])
+        return torch.cat([decoded(folder, ids, AUGMENT, device) for _ in range(2)])
 
     def loop() -> None:
-        for ids in torch.arange(images).split(SAMPLED):
+        for ids in torch.arange(images).split(p["batch_size"]):
             batch = Batch(pair(ids), labels[ids.to(device)])
-            if context:
-                around = query_batch(lists, AROUND // K, torch.Generator())
+            if step.context:
+                around = query_batch(lists, p["neighbour_images"] // p["k"], torch.Generator())
                 batch = Batch(batch.sampled, batch.labels, pair(around), torch.cat([ids, around]).to(device))
-            loss = method.losses(network, batch, TEACHER)["loss"]
+            loss = forward(network, batch, TEACHER)["loss"]
             optimiser.zero_grad()
-            loss.backward()
-            optimiser.step()
+            clocked("backward", loss.backward)()
+            update()
             loss.item()
 
-    return timed(loop, device)
+    return loop
 
 
-def _plain_baseline(folder: Path, views: int, device: torch.device) -> float:
-    return _plain_step(folder, views, device, context=False)
+def _plain(folder: Path, views: int, device: torch.device, context: bool) -> float:
+    step = step_of(device, "float32", context)
+    images, epochs = step.epochs(views)
+    loop = plain_loop(step, folder, images, device)
+    return timed(lambda: [loop() for _ in range(epochs)], device)
 
 
-def _plain_context(folder: Path, views: int, device: torch.device) -> float:
-    return _plain_step(folder, views, device, context=True)
+def _plain_of_248(folder: Path, images: int, device: torch.device) -> float:
+    step = _step_of_248(device)
+    return timed(plain_loop(step, folder, step.p["batch_size"], device), device)
 
 
 def _plain_evaluation(folder: Path, images: int, device: torch.device) -> float:
-    net = _net(device)
+    net = _net(step_of(device, "float32", context=True), device)
 
     @torch.no_grad()
     def loop() -> None:
-        parts = torch.arange(images).split(SAMPLED)
+        parts = torch.arange(images).split(16)
         features = [normalize(net(_decoded(folder, ids, TEST_VIEW, device)), dim=1) for ids in parts]
         for ids in parts:  # the lists come from another pass over the images
             features.append(normalize(net(_decoded(folder, ids, TEST_VIEW, device)), dim=1))
         z = torch.cat(features[len(parts) :])
-        (z @ z.T).topk(K)
+        (z @ z.T).topk(9)
 
     return timed(loop, device)
 
 
 def _plain_checkpoints(folder: Path, writes: int, device: torch.device) -> float:
-    network = Full(_parameters()).network(_Whole(_net(device)), 768)
+    step = step_of(device, "float32", context=False)
+    network = Full(step.p).network(_Whole(_net(step, device)), 768)
     momentum = [torch.zeros_like(value) for value in network.parameters() if value.requires_grad]
 
     def loop() -> None:
@@ -200,12 +261,40 @@ def _plain_checkpoints(folder: Path, writes: int, device: torch.device) -> float
     return timed(loop, device)
 
 
-PHOTOS = packed_photographs
-STEP = "training step, {} phase, {}"
-WORKS = (
-    Work(STEP.format("baseline", "exact"), "views/s", 64, PHOTOS, _baseline, _plain_baseline, 2, 64),
-    Work(STEP.format("contextual", "exact"), "views/s", 128, PHOTOS, _context, _plain_context, 2, 128),
-    Work(STEP.format("contextual", "view bank"), "views/s", 128, PHOTOS, _banked, _plain_context, 2, 128),
-    Work("evaluation and neighbour lists", "images/s", 64, PHOTOS, _evaluation, _plain_evaluation, 2, 32),
-    Work("checkpoint write", "writes/s", 5, PHOTOS, _checkpoints, _plain_checkpoints, 2, 1),
-)
+# Module-level, so that the processes that measure can be given them.
+baseline, plain_baseline = partial(_ours, context=False), partial(_plain, context=False)
+contextual, plain_contextual = partial(_ours, context=True), partial(_plain, context=True)
+banked = partial(_ours, context=True, bank=True)
+half_baseline, half_contextual = partial(baseline, precision="bf16"), partial(contextual, precision="bf16")
+half_banked = partial(banked, precision="bf16")
+
+
+def works(device: torch.device) -> list[Work]:
+    """What is measured on a device; bf16 only where it has instructions for it."""
+    on_cuda = device.type == "cuda"
+    of_cpu = {} if on_cuda else torch.cpu.get_capabilities()
+    has_bf16 = on_cuda or of_cpu.get("avx512_bf16", False) or of_cpu.get("amx_bf16", False)
+    how: dict[str, Any] = {"threads": 2, "least": 2 * 496 if on_cuda else 64}
+    n = (16_384, 16_368) if on_cuda else (64, 128)
+    plain = (1_024, 992) if on_cuda else (64, 128)
+
+    def of(phase: str, kind: str, ours: Any, size: int = 0) -> Work:
+        i = int(phase == "contextual")
+        reference = plain_contextual if i else plain_baseline
+        name = f"training step, {phase} phase, {kind}"
+        return Work(name, "views/s", (size or n[i],), _photographs, ours, reference, plain[i], **how)
+
+    made = [of("baseline", "exact, float32", baseline), of("contextual", "exact, float32", contextual)]
+    if has_bf16:
+        made += [of("baseline", "exact, bf16", half_baseline), of("contextual", "exact, bf16", half_contextual)]
+    made.append(of("contextual", "view bank, float32", banked, 0 if on_cuda else 1024))
+    if has_bf16:
+        made.append(of("contextual", "view bank, bf16", half_banked, 0 if on_cuda else 1024))
+    photos = packed_photographs
+    both: dict[str, Any] = {"threads": 2}
+    name = "evaluation and neighbour lists"
+    images = 1408 if on_cuda else 64
+    made.append(Work(name, "images/s", (images,), photos, _evaluation, _plain_evaluation, 64, least=32, **both))
+    name = f"memory of a step of 248 images, {SHALLOW} of {DEPTH} blocks"
+    made.append(Work(name, "MiB", (248,), photos, _ours_of_248, _plain_of_248, least=248, of_memory=True, **both))
+    return [*made, Work("checkpoint write", "writes/s", (5,), nothing, _checkpoints, _plain_checkpoints, **both)]

@@ -17,7 +17,7 @@ import torch
 from ctxgcd.files import write_rows
 from ctxgcd.training.record import device_name
 
-COLUMNS = ["work", "device", "unit", "ours", "reference", "ratio", "peak_memory_mb", "reference_memory_mb", "n"]
+COLUMNS = ["work", "device", "unit", "ours", "reference", "ratio", "peak_memory_mb", "n"]
 Part = Callable[[Path, int, torch.device], float]
 
 
@@ -25,38 +25,64 @@ Part = Callable[[Path, int, torch.device], float]
 class Work:
     """A step and its plain reference: each does the work of n units in the folder and returns its seconds.
 
-    prepare: what both need, not measured. threads: of each of them on a CPU. least: the fewest units that make sense.
+    Attributes:
+        sizes: numbers of units n, each measured on its own.
+        prepare: what both need, not measured.
+        plain: units that the reference does where it would take too long for n; 0: n.
+        threads: of each of them on a CPU.
+        least: the fewest units that make sense.
+        of_memory: compare the peak memory, in MiB, instead of the speed.
     """
 
     name: str
     unit: str
-    n: int
+    sizes: tuple[int, ...]
     prepare: Callable[[Path, int], None]
     ours: Part
     reference: Part
+    plain: int = 0
     threads: int = 1
     least: int = 1
+    of_memory: bool = False
 
 
-def bench(works: Sequence[Work], out: Path, scale: float, device: torch.device) -> None:
-    """Measure every work, print it and write `out`; `scale` shrinks or grows all n."""
-    rows = []
-    for work in works:
-        n = max(work.least, round(work.n * scale))
+def bench(works: Sequence[Work], out: Path, scale: float, device: torch.device) -> list[dict[str, Any]]:
+    """Measure every work, print it, write `out` and return its rows; `scale` shrinks or grows all numbers of units."""
+    rows: list[dict[str, Any]] = []
+    references: dict[tuple[Part, int], tuple[float, float]] = {}  # the same reference serves several works
+    for work, size in [(each, size) for each in works for size in each.sizes]:
+        n, plain = (max(work.least, round(units * scale)) for units in (size, work.plain or size))
         with TemporaryDirectory() as name:
             _measured(work.prepare, work.threads, Path(name), n)
-            reference, plain_memory = _measured(work.reference, work.threads, Path(name), n, device)
+            if (work.reference, plain) not in references:
+                found = _measured(work.reference, work.threads, Path(name), plain, device)
+                references[work.reference, plain] = found
+            reference, plain_memory = references[work.reference, plain]
             ours, memory = _measured(work.ours, work.threads, Path(name), n, device)
-        row = {"work": work.name, "device": device_name(device), "unit": work.unit, "n": n}
-        row |= {"ours": n / ours, "reference": n / reference, "ratio": reference / ours}
-        row |= {"peak_memory_mb": memory, "reference_memory_mb": plain_memory}
-        rows.append({key: f"{value:.4g}" if isinstance(value, float) else value for key, value in row.items()})
-        print(
-            f"{work.name:<52} {n / ours:>12,.1f} {work.unit:<9} reference {n / reference:>12,.1f}   "
-            f"{reference / ours:>7.2f} x   {memory:,.0f} MiB against {plain_memory:,.0f}",
-            flush=True,
-        )
+        if work.of_memory:
+            values = (memory, plain_memory, plain_memory / memory)
+        else:
+            values = (n / ours, plain / reference, reference / plain / (ours / n))
+        rows.append(row_of(work.name, device, work.unit, *values, memory, n))
         write_rows(out, COLUMNS, rows)
+    return rows
+
+
+def row_of(
+    name: str, device: torch.device, unit: str, ours: float, reference: float, ratio: float, memory: float, n: int
+) -> dict[str, Any]:
+    """A row of the bench, printed as it is made."""
+    print(
+        f"{name:<50} {n:>9,}  {ours:>11,.1f} {unit:<9} reference {reference:>11,.1f}  {ratio:>7.2f} x  "
+        f"{memory:>6,.0f} MiB",
+        flush=True,
+    )
+    numbers = (ours, reference, ratio, memory)
+    return dict(zip(COLUMNS, [name, device_name(device), unit, *(f"{value:.4g}" for value in numbers), n], strict=True))
+
+
+def nothing(folder: Path, n: int) -> None:
+    """Prepare nothing."""
 
 
 def timed(call: Callable[[], object], device: torch.device) -> float:
@@ -71,7 +97,10 @@ def timed(call: Callable[[], object], device: torch.device) -> float:
 
 
 def _measured(part: Callable[..., Any], threads: int, *arguments: Any) -> tuple[Any, float]:
-    """Return what a function returns in a fresh process of so many threads, and that process's peak memory in MiB."""
+    """Return what a function returns in a fresh process of so many threads, and that process's peak memory in MiB.
+
+    On CUDA the device's peak memory, where it was used.
+    """
     with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
         return pool.submit(_with_memory, part, threads, *arguments).result()
 
@@ -79,4 +108,6 @@ def _measured(part: Callable[..., Any], threads: int, *arguments: Any) -> tuple[
 def _with_memory(part: Callable[..., Any], threads: int, *arguments: Any) -> tuple[Any, float]:
     torch.set_num_threads(threads)
     result = part(*arguments)
+    if torch.cuda.is_available() and (used := torch.cuda.max_memory_allocated()):
+        return result, used / 2**20
     return result, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024

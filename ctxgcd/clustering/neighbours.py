@@ -36,25 +36,34 @@ def _best(similarity: Tensor, columns: Tensor, k: int) -> Tensor:
 def nearest(features: Tensor, k: int, own: slice = slice(None), chunk: int = 4096) -> Tensor:
     """Return the k nearest other rows of every row (or of those of the slice `own`), nearest first, by cosine.
 
-    Equal computed similarities go to the lowest index, for every tile size whose products round alike.
+    Equal computed similarities go to the lowest index, for every tile size whose products round alike. Of two tiles of
+    own rows the product is formed once and read in both directions.
     Memory: a few tiles of chunk x chunk numbers (below 0.5 GB at 4096) plus the result.
 
-    features: float [N, d], L2-normalised, compared in float32. Returns int64 [N, k] on the
-    same device.
+    features: float [N, d], L2-normalised, compared in float32. Returns int64 [N, k] on the same device.
     Raises UserError when k is not in 1..N-1.
     """
     n = len(features)
     if not 1 <= k < n:
         raise UserError(f"{k} nearest neighbours among {n} images, expected 1 to {n - 1}: set another k")
-    features = features.float()
-    index = torch.arange(n, device=features.device)
-    result = []
-    for rows in torch.split(index[own], chunk):
-        best = torch.empty(len(rows), 0, dtype=torch.int64, device=features.device)
-        for columns in torch.split(index, chunk):
+    features, index = features.float(), torch.arange(n, device=features.device)
+    tiles = index[own].split(chunk)
+    around = (index[: tiles[0][0]], index[tiles[-1][-1] + 1 :])
+    others = [part for side in around if len(side) for part in side.split(chunk)]
+    best = [torch.empty(len(rows), 0, dtype=torch.int64, device=features.device) for rows in tiles]
+
+    def take(tile: int, similarity: Tensor, columns: Tensor) -> None:
+        keys = torch.cat([best[tile], _best(similarity, columns, k)], dim=1)
+        best[tile] = keys.topk(min(k, keys.shape[1])).values
+
+    for a, rows in enumerate(tiles):
+        for b, columns in enumerate(tiles[a:], a):
             similarity = features[rows] @ features[columns].T
-            similarity.masked_fill_(rows[:, None] == columns, -torch.inf)
-            best = torch.cat([best, _best(similarity, columns, k)], dim=1)
-            best = best.topk(min(k, best.shape[1])).values
-        result.append(LOW_HALF - (best & LOW_HALF))
-    return torch.cat(result)
+            if a == b:
+                similarity.fill_diagonal_(-torch.inf)
+            else:
+                take(b, similarity.T.contiguous(), rows)
+            take(a, similarity, columns)
+        for columns in others:
+            take(a, features[rows] @ features[columns].T, columns)
+    return LOW_HALF - (torch.cat(best) & LOW_HALF)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from ctxgcd.config import PAIRED
 from ctxgcd.tables.aggregate import long_table, sensitivity_table
 from ctxgcd.tables.display import benchmark_name
 from ctxgcd.tables.listing import write_listing
@@ -18,6 +19,7 @@ TITLES = {
     "sensitivity": "Sensitivity of the full method on {}",
     "statistics": "Differences from SimGCD on {}, seed by seed",
     "unknowns": "What the paper leaves open, on {}: differences between rows, seed by seed",
+    "speed": "What faster settings change on {}: differences between rows, seed by seed",
     "terms": "Size of each loss term on {}",
 }
 
@@ -30,7 +32,7 @@ def make_table(metrics: list[dict[str, Any]], request: dict[str, Any], stem: Pat
     """
     kind, rows, benchmarks = request["kind"], request["rows"], request["benchmarks"]
     title = TITLES[kind].format(", ".join(map(benchmark_name, benchmarks)))
-    if kind in ("statistics", "unknowns"):
+    if kind in ("statistics", *PAIRED):
         frame = statistics(metrics, pairs=request["pairs"], benchmark=benchmarks[0])
         write_listing(frame, statistics_listing(frame, title), stem)
     elif kind == "terms":

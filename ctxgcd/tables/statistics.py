@@ -18,7 +18,7 @@ from ctxgcd.tables.published import QUANTITIES
 from ctxgcd.tables.render import collapsed_note
 
 LEVEL = 0.95
-MEASURES = ("difference", "std", "low", "high", "detectable", "p", "p_holm", "verdict", "per_seed")
+MEASURES = ("mean", "against", "difference", "std", "low", "high", "detectable", "p", "p_holm", "verdict", "per_seed")
 COLUMNS = [
     "benchmark",
     "method",
@@ -96,7 +96,8 @@ def statistics(metrics: Sequence[Mapping[str, Any]], *, pairs: Mapping[str, str]
         for quantity in QUANTITIES if len(common) else ():
             entry |= {key: own[key].iloc[0] for key in ("K", "K_source", "epoch")} | {"K_against": base["K"].iloc[0]}
             differences = (own.loc[common, quantity] - base.loc[common, quantity]).to_numpy("float64")
-            found = paired(differences) | {"per_seed": " ".join(repr(float(value)) for value in differences)}
+            found = {"mean": own.loc[common, quantity].mean(), "against": base.loc[common, quantity].mean()}
+            found |= paired(differences) | {"per_seed": " ".join(repr(float(value)) for value in differences)}
             entry |= {f"{quantity}_{name}": value for name, value in found.items()}
         entries.append(entry)
     frame = pd.DataFrame(entries, columns=COLUMNS).astype(dict.fromkeys(("K", "K_against", "epoch", "n"), "Int64"))
@@ -113,7 +114,7 @@ def statistics_listing(frame: pd.DataFrame, title: str) -> Listing:
     for _, row in frame.iterrows():
         name = method_name(row["method"]) + (f" against {method_name(row['against'])}" if several else "")
         if not row["n"]:
-            lines.append([name, "", "0", *["–"] * 4, "not run"])
+            lines.append([name, "", "0", *["–"] * 5, "not run"])
             continue
         for quantity in QUANTITIES:
             of = {name: row[f"{quantity}_{name}"] for name in MEASURES}
@@ -121,6 +122,7 @@ def statistics_listing(frame: pd.DataFrame, title: str) -> Listing:
             lines.append(
                 [
                     *(name, quantity.capitalize(), str(row["n"])),
+                    f"{of['mean']:.1f} / {of['against']:.1f}" if pd.notna(of["difference"]) else "–",
                     f"{of['difference']:+.2f}" if pd.notna(of["difference"]) else "–",
                     f"{of['low']:+.2f} to {of['high']:+.2f}" if known else "–",
                     f"{of['detectable']:.2f}" if known and of["std"] > 0 else "–",
@@ -130,12 +132,12 @@ def statistics_listing(frame: pd.DataFrame, title: str) -> Listing:
             )
     return Listing(
         title=title,
-        head=["Row", "Images", "n", "Difference", "95% interval", "Could show", "p (Holm)", "Verdict"],
+        head=["Row", "Images", "n", "Means", "Difference", "95% interval", "Could show", "p (Holm)", "Verdict"],
         lines=lines,
         notes=[
-            "Points of clustering accuracy v2 on the unlabelled training images, mean over n seeds of a row's value "
-            "less that of the other row at the same seed: both saw the same sampled images, views and starting heads, "
-            "unless the rows differ in one of these or are not trained.",
+            "Points of clustering accuracy v2 on the unlabelled training images, means over n seeds of the row / the "
+            "other row, and of the difference at the same seed: both saw the same sampled images, views and starting "
+            "heads, unless the rows differ in one of these or are not trained.",
             "Interval: two-sided 95% t interval. Helps or hurts: it excludes 0. Could show: half of it, the smallest "
             "mean difference that so many seeds could have told from none; nothing where all seeds differ alike. Holm: "
             "p corrected for this table's rows.",

@@ -22,6 +22,15 @@ from ctxgcd.training.processes import is_a_started_one
 NO_MAPPED_BLOCKS, NEVER_TRIM = (-4, 0), (-1, 2**31 - 1)
 
 
+def compute_alike(device: torch.device) -> None:
+    """Compute the same on every call, as fast as that can be."""
+    torch.use_deterministic_algorithms(True, warn_only=True)
+    # In that mode torch fills new memory before it is written: no result reads it, and filling takes time.
+    torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
+    if device.type == "cpu":
+        keep_freed_memory()
+
+
 def keep_freed_memory() -> None:
     """Let the C library keep what a step frees for the next one, instead of giving it back to the kernel.
 

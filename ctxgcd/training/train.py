@@ -24,7 +24,7 @@ from ctxgcd.methods.registry import TRAINED
 from ctxgcd.models import weights
 from ctxgcd.models.backbone import Backbone, cut
 from ctxgcd.training import checkpoint, record
-from ctxgcd.training.devices import compiled, keep_freed_memory
+from ctxgcd.training.devices import compiled, compute_alike
 from ctxgcd.training.loop import HISTORY, Trainer
 from ctxgcd.training.processes import ALONE, Processes
 from ctxgcd.training.views import BankViews, FreshViews
@@ -54,11 +54,8 @@ def run(
         about: identity and hashes, to be recorded with the result.
         processes: those that share the work; the first one writes.
     """
-    if device.type == "cpu":
-        keep_freed_memory()
     torch.set_num_threads(parameters["threads"])
-    torch.use_deterministic_algorithms(True, warn_only=True)
-    torch.utils.deterministic.fill_uninitialized_memory = False  # no result reads it, and filling it takes time
+    compute_alike(device)
     begun = time.monotonic()
     by_id = split.sort_values("id")
     unlabelled, test = (split.loc[split.role == role, "id"].to_numpy() for role in ("unlabelled", "test"))

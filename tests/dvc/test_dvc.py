@@ -85,6 +85,7 @@ def small(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "main": ["full-paper"],
         "ablation": ["full-paper"],
         "unknowns": {"full-paper+tau=1.0": "full-paper"},
+        "speed": {"full-paper+precision=bf16": "full-paper"},
     }
     params["sensitivity"] = {"lambda_n": [0.3], "lambda_c": [0.3], "k": [10]}
     params["protocols"]["fashion"] |= quick | {"teacher_warmup_epochs": 1}

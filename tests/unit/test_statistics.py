@@ -103,7 +103,8 @@ def test_what_is_not_defined_is_not_compared() -> None:
     assert frame["all_verdict"][0] == "no difference seen"
     assert (frame["K"].dtype, frame["epoch"][0]) == ("Int64", 9)  # whole numbers, though one row is missing
     new = statistics_listing(frame, "Title").lines[2]
-    assert new[3:] == ["–", "–", "–", "–", "not defined"]
+    assert new[3:] == ["–", "–", "–", "–", "–", "not defined"]
+    assert statistics_listing(frame, "Title").lines[0][3] == "41.0 / 41.0"
 
 
 @pytest.mark.parametrize(

@@ -39,10 +39,11 @@ BANKED = ("cifar10",)  # trained from a view bank, the others from fresh views
 MAIN_ROWS = ["full-paper"]
 ABLATION_ROWS = ["simgcd", "full-paper-without-n", "full-paper", "full-released"]
 UNKNOWNS = {"full-paper+K=estimated": "full-paper"}
+SPEED = {"full-paper+precision=bf16+view_bank=2": "full-paper"}
 BESIDE = [("cifar10", "kmeans", 0), ("cifar10", "gcd", 0)]  # runs that the real call makes beside its tables
 TRAINED = {(b, row, 0) for of in REAL.values() for b in of for row in MAIN_ROWS}
 TRAINED |= {("cub", row, 0) for row in ABLATION_ROWS}  # by all_tables
-MADE = TRAINED | {("cub", row, 0) for row in UNKNOWNS} | set(BESIDE)
+MADE = TRAINED | {("cub", row, 0) for row in (*UNKNOWNS, *SPEED)} | set(BESIDE)
 
 # One process runs this file, so that its real runs happen once.
 pytestmark = pytest.mark.xdist_group("workflow")
@@ -119,7 +120,12 @@ def fresh(folder: Path, data: Path) -> Project:
 def shrink(content: dict[str, Any], images: dict[str, dict[str, int]]) -> None:
     """Make the committed parameters tiny: a random ViT, 32 pixels, 4 epochs, one seed, few rows."""
     content |= {"seeds": [0], "seeds_of": {}, "estimate": {"seed": 0, "restarts": 1, "most": 204}}
-    content["rows"] = {"main": ["kmeans", "gcd", *MAIN_ROWS], "ablation": ABLATION_ROWS, "unknowns": UNKNOWNS}
+    content["rows"] = {
+        "main": ["kmeans", "gcd", *MAIN_ROWS],
+        "ablation": ABLATION_ROWS,
+        "unknowns": UNKNOWNS,
+        "speed": SPEED,
+    }
     content["sensitivity"] = {"lambda_n": [0.1, 0.3], "lambda_c": [0.3], "k": [4, 8]}
     content["backbones"]["tiny"] = {
         **{"model": "vit_tiny_patch16_224", "weights": "tiny.pth", "sha256": "", "note": ""},
@@ -127,6 +133,7 @@ def shrink(content: dict[str, Any], images: dict[str, dict[str, int]]) -> None:
     }
     content["protocols"]["paper"] |= {
         **{"backbone": "tiny", "resize": 36, "crop": 32, "tail_blocks": 1, "view_bank": 0},
+        **{"precision": "float32"},
         **{"projector_width": 32, "projection_dim": 16, "epochs": 4, "T_warm": 1, "batch_size": 32},
         **{"teacher_warmup_epochs": 2, "kmeans_restarts": 2, "threads": 1},
         **{"gcd_head_dim": 64, "semi_kmeans_restarts": 2},
@@ -193,7 +200,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory, tiny: Project) -> tuple[P
     """The project after one call that made the main tables of all eight benchmarks and the ablation of CUB."""
     project = tiny.copy(tmp_path_factory.mktemp("finished") / "project")
     project.change(cut_to_real)
-    tables = (*REAL, "ablation_cub", "statistics_cub", "terms_cub", "unknowns_cub", "audit_published")
+    tables = (*REAL, "ablation_cub", "statistics_cub", "terms_cub", "unknowns_cub", "speed_cub", "audit_published")
     targets = [f"results/{table}.{suffix}" for table in tables for suffix in ("csv", "md")]
     result = project.call("--cores", "2", *targets, *(folder_of(run) + "/metrics.json" for run in BESIDE))
     assert result.code == 0, result.output[-6000:]
@@ -487,7 +494,7 @@ def test_a_value_of_the_context_trains_full_rows_alone(another: Project) -> None
 
 def test_another_way_to_estimate_k_trains_what_reads_it(another: Project) -> None:
     another.change(lambda content: content["estimate"].update(restarts=2))
-    result = another.dry("all_tables", "results/unknowns_cub.csv")
+    result = another.dry("all_tables", "results/unknowns_cub.csv", "results/speed_cub.csv")
     assert result.trainings == {("cub", "full-paper+K=estimated", 0)}
     assert result.jobs["estimate_k"] == 1
 

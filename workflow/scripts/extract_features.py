@@ -18,7 +18,9 @@ from ctxgcd.training.train import load_backbone, open_cropper
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--kind", required=True, help="test_view-tailT-PRECISION or view_bank-tailT-viewsV-seedS-PRECISION")
+    parser.add_argument(
+        "--kind", required=True, help="test_view-tailT-P or view_bank-tailT-viewsV-seedS-P, P the precision"
+    )
     parser.add_argument("--parameters", type=json.loads, required=True, help="model, crop, mean and std as JSON")
     parser.add_argument("--store", type=Path, required=True)
     parser.add_argument("--weights", type=Path, required=True)

@@ -9,7 +9,7 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-from ctxgcd.config import read
+from ctxgcd.config import PAIRED, read
 from ctxgcd.errors import UserError, reported
 from ctxgcd.files import write_text
 from ctxgcd.targets import benchmark_files, table_files
@@ -36,8 +36,9 @@ def origin(metrics: list[dict[str, Any]]) -> str:
 
 def publish(benchmark: str) -> None:
     files = [Path(file) for file in benchmark_files(read(Path("params.yaml")), benchmark)]
-    unknowns = [Path(file) for file in table_files(f"unknowns_{benchmark}")]
-    files += unknowns if unknowns[0].exists() else []
+    for kind in PAIRED:  # part of no other target, so here when they were asked for
+        own = [Path(file) for file in table_files(f"{kind}_{benchmark}")]
+        files += own if own[0].exists() else []
     shown_kinds = {".csv", ".md", ".png"}
     wanted = [f for f in files if f.suffix in shown_kinds and "runs" not in f.parts and "duplicates" not in f.stem]
     shown = [file for file in wanted if file.exists()]

@@ -5,24 +5,35 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
+import pandas as pd
 import torch
 
 from ctxgcd.bench import clusters, pictures, training
-from ctxgcd.bench.work import bench
+from ctxgcd.bench.budget import budget
+from ctxgcd.bench.work import COLUMNS, bench
 from ctxgcd.errors import UserError, reported
+from ctxgcd.files import write_rows
+from ctxgcd.plots.bench import cost_against_n, step_budget
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--out", type=Path, default=Path("results/bench/steps.csv"))
-    parser.add_argument("--scale", type=float, default=1.0, help="factor on the number of images of every work")
-    parser.add_argument("--only", default="", help="works whose name holds this text")
+    parser.add_argument("--out", type=Path, default=Path("results/bench"), help="folder of the tables and figures")
+    parser.add_argument("--scale", type=float, default=1.0, help="factor on the number of units of every work")
+    parser.add_argument("--only", default="", help="works whose name holds this text; writes no figures")
     arguments = parser.parse_args()
-    works = [w for w in (*training.WORKS, *clusters.WORKS, *pictures.WORKS) if arguments.only in w.name]
-    if not works:
-        raise UserError(f"no work's name holds '{arguments.only}'; leave --only out to see all names")
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    bench(works, arguments.out, arguments.scale, device)
+    works = [*training.works(device), *clusters.WORKS, *pictures.WORKS]
+    wanted = [work for work in works if arguments.only in work.name]
+    if not wanted:
+        raise UserError(f"no work's name holds '{arguments.only}'; leave --only out to see all names")
+    out = arguments.out
+    rows = bench(wanted, out / "steps.csv", arguments.scale, device)
+    if not arguments.only:
+        rows += budget(out / "budget.csv", device)
+        write_rows(out / "steps.csv", COLUMNS, rows)
+        cost_against_n(pd.read_csv(out / "steps.csv"), out / "cost_against_n.png")
+        step_budget(pd.read_csv(out / "budget.csv"), out / "step_budget.png")
 
 
 if __name__ == "__main__":

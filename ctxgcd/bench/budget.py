@@ -1,0 +1,104 @@
+"""Where a training step's time goes, in our loop (exact views and view bank) and in the plain one."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import torch
+
+from ctxgcd.bench.pictures import packed_photographs
+from ctxgcd.bench.training import Step, epoch_of, plain_loop, step_of, trainer_of
+from ctxgcd.bench.work import row_of, timed
+from ctxgcd.files import write_rows
+from ctxgcd.training.views import FreshViews
+
+COLUMNS = ["way", "part", "milliseconds", "views"]
+PARTS = ("views", "trunk", "forward and losses", "backward", "optimiser", "neighbour lists", "other")
+
+
+class Clock:
+    """Adds up the seconds of wrapped calls by part, less those of wrapped calls inside."""
+
+    def __init__(self, device: torch.device) -> None:
+        self.device, self.inner = device, 0.0
+        self.seconds: defaultdict[str, float] = defaultdict(float)
+
+    def wrap(self, part: str, call: Callable[..., Any]) -> Callable[..., Any]:
+        def wrapped(*arguments: Any, **named: Any) -> Any:
+            outside, self.inner, result = self.inner, 0.0, []
+            taken = timed(lambda: result.append(call(*arguments, **named)), self.device)
+            self.seconds[part] += taken - self.inner
+            self.inner = outside + taken
+            return result[0]
+
+        return wrapped
+
+
+class _ClockedCropper:
+    """A cropper whose train views are clocked."""
+
+    def __init__(self, cropper: Any, clock: Clock) -> None:
+        self.cropper, self.train_view = cropper, clock.wrap("views", cropper.train_view)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.cropper, name)
+
+
+def budget(out: Path, device: torch.device) -> list[dict[str, Any]]:
+    """Write `out`: milliseconds of each part of a contextual step, by way; return the row of the bench on reading."""
+    precision = "bf16" if device.type == "cuda" else "float32"
+    step, plain = step_of(device, precision, context=True), step_of(device, "float32", context=True)
+    steps = 8 if device.type == "cuda" else 1
+    images, rows = steps * step.p["batch_size"], []
+    with TemporaryDirectory() as name:
+        folder = Path(name)
+        packed_photographs(folder, images)
+        for way, bank in (("exact", False), ("view bank", True)):
+            rows += _rows(way, step, steps, _ours(step, folder, images, device, bank))
+        clock = Clock(device)
+        loop = plain_loop(plain, folder, images, device, clock.wrap)
+        clock.seconds["other"] = timed(loop, device) - sum(clock.seconds.values())
+        rows += _rows("reference", plain, steps, clock)
+    write_rows(out, COLUMNS, rows)
+    ours, reference = (_share(rows, way, "views") for way in ("exact", "reference"))
+    return [row_of("share of a step that reads views", device, "%", ours, reference, reference / ours, 0.0, steps)]
+
+
+def _ours(step: Step, folder: Path, images: int, device: torch.device, bank: bool) -> Clock:
+    trainer, clock = trainer_of(step, folder, images, device, bank), Clock(device)
+    epoch = epoch_of(step, trainer)
+    views, method, optimiser = trainer.views, trainer.method, trainer.optimiser
+    if isinstance(views, FreshViews):
+        views.trunk = clock.wrap("trunk", views.trunk)  # type: ignore[assignment]
+        views.cropper = _ClockedCropper(views.cropper, clock)  # type: ignore[assignment]
+    else:
+        views.pair = clock.wrap("views", views.pair)  # type: ignore[method-assign]
+    method.losses = clock.wrap("forward and losses", method.losses)  # type: ignore[method-assign]
+    optimiser.step = clock.wrap("optimiser", optimiser.step)  # type: ignore[method-assign]
+    trainer._neighbour_lists = clock.wrap("neighbour lists", trainer._neighbour_lists)  # type: ignore[method-assign]
+    backward = torch.Tensor.backward
+    torch.Tensor.backward = clock.wrap("backward", backward)  # type: ignore[method-assign]
+    try:
+        whole = timed(lambda: trainer._epoch(epoch), device)
+    finally:
+        torch.Tensor.backward = backward  # type: ignore[method-assign]
+    clock.seconds["other"] = whole - sum(clock.seconds.values())
+    return clock
+
+
+def _rows(way: str, step: Step, steps: int, clock: Clock) -> list[dict[str, Any]]:
+    return [
+        {"way": way, "part": part, "milliseconds": f"{clock.seconds[part] / steps * 1000:.4g}", "views": step.views}
+        for part in PARTS
+        if clock.seconds[part]
+    ]
+
+
+def _share(rows: list[dict[str, Any]], way: str, part: str) -> float:
+    """Percent of a way's time that a part takes."""
+    times = {row["part"]: float(row["milliseconds"]) for row in rows if row["way"] == way}
+    return 100 * times[part] / sum(times.values())
