@@ -20,6 +20,7 @@ from ctxgcd.errors import UserError
 from ctxgcd.images.store import open_store, pack
 from ctxgcd.images.streams import generator
 from ctxgcd.images.views import Cropper
+from ctxgcd.training.devices import compute_alike
 
 MEAN, STD = [0.485, 0.456, 0.406], [0.229, 0.224, 0.225]
 RESIZE, CROP, BATCH = 256, 224, 128
@@ -73,6 +74,7 @@ def packed_photographs(folder: Path, n: int) -> None:
 
 
 def _views(folder: Path, n: int, device: torch.device) -> float:
+    compute_alike(device)  # as a training does
     cropper = Cropper(open_store(folder / "store.npz").to(device), CROP, MEAN, STD, device)
     stream = generator(0, "views")
 

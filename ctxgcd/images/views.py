@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -34,6 +34,8 @@ class Cropper:
 
     def cut(self, ids: Tensor, tops: Tensor, lefts: Tensor, flips: Tensor) -> Tensor:
         """Return float32 [b, 3, crop, crop]; ids, tops, lefts int64 [b], flips bool [b]."""
+        if self.device.type == "cpu":
+            return self._sliced_and_normalised(ids, tops, lefts, flips)
         if self.store.pixels.device.type == "cpu":
             return self._normalised(self._sliced(ids, tops, lefts, flips).to(self.device))
         reach = torch.arange(self.crop, device=self.device)
@@ -62,12 +64,28 @@ class Cropper:
         )
         return self.cut(ids, tops, lefts, torch.zeros_like(ids, dtype=torch.bool))
 
-    def _sliced(self, ids: Tensor, tops: Tensor, lefts: Tensor, flips: Tensor) -> Tensor:
-        """Copy crops image by image, uint8 [b, crop, crop, 3]: on a CPU much faster than a gather for all at once."""
-        out = torch.empty(len(ids), self.crop, self.crop, 3, dtype=torch.uint8)
-        for i, top, left, flip, view in zip(*(t.tolist() for t in (ids, tops, lefts, flips)), out, strict=True):
+    def _parts(self, ids: Tensor, tops: Tensor, lefts: Tensor, flips: Tensor) -> Iterator[Tensor]:
+        """The crops one by one, uint8 [crop, crop, 3]: on a CPU much faster than a gather for all at once."""
+        for i, top, left, flip in zip(*(t.tolist() for t in (ids, tops, lefts, flips)), strict=True):
             part = self.store.seen(i)[top : top + self.crop, left : left + self.crop]
-            view.copy_(part.flip(1) if flip else part)
+            yield part.flip(1) if flip else part
+
+    def _sliced(self, *places: Tensor) -> Tensor:
+        """All crops, uint8 [b, crop, crop, 3]."""
+        out = torch.empty(len(places[0]), self.crop, self.crop, 3, dtype=torch.uint8)
+        for view, part in zip(out, self._parts(*places), strict=True):
+            view.copy_(part)
+        return out
+
+    def _sliced_and_normalised(self, *places: Tensor) -> Tensor:
+        """The same values as `_normalised`, with channels last in memory.
+
+        One crop after the other stays in the processor's cache, and no channel is moved.
+        """
+        out = torch.empty(len(places[0]), 3, self.crop, self.crop, memory_format=torch.channels_last)
+        full, mean, std = (values.expand(3, 1, self.crop).permute(1, 2, 0).reshape(-1) for values in self._constants)
+        for view, part in zip(out.permute(0, 2, 3, 1).flatten(2), self._parts(*places), strict=True):
+            view.copy_(part.flatten(1)).div_(full).sub_(mean).div_(std)
         return out
 
     def _gathered(self, ids: Tensor, rows: Tensor, columns: Tensor) -> Tensor:
@@ -88,7 +106,7 @@ class Cropper:
     def _constants(self) -> tuple[Tensor, Tensor, Tensor]:
         """255, mean and std on the device: dividing by a number instead, a GPU would multiply by its reciprocal."""
         mean, std = (torch.tensor(values, device=self.device).view(3, 1, 1) for values in (self.mean, self.std))
-        return torch.full((1, 1, 1), 255.0, device=self.device), mean, std
+        return torch.full((3, 1, 1), 255.0, device=self.device), mean, std
 
     @cached_property
     def _taps(self) -> Taps:
