@@ -24,7 +24,7 @@ from ctxgcd.images.views import Cropper
 from ctxgcd.methods.full import Full
 from ctxgcd.methods.method import Batch
 from ctxgcd.models.backbone import cut
-from ctxgcd.models.precision import kept
+from ctxgcd.models.precision import has_bf16, kept
 from ctxgcd.runs import resolve
 from ctxgcd.training.devices import compiled, compute_alike
 from ctxgcd.training.loop import Trainer
@@ -272,8 +272,6 @@ half_banked = partial(banked, precision="bf16")
 def works(device: torch.device) -> list[Work]:
     """What is measured on a device; bf16 only where it has instructions for it."""
     on_cuda = device.type == "cuda"
-    of_cpu = {} if on_cuda else torch.cpu.get_capabilities()
-    has_bf16 = on_cuda or of_cpu.get("avx512_bf16", False) or of_cpu.get("amx_bf16", False)
     how: dict[str, Any] = {"threads": 2, "least": 2 * 496 if on_cuda else 64}
     n = (16_384, 16_368) if on_cuda else (64, 128)
     plain = (1_024, 992) if on_cuda else (64, 128)
@@ -285,10 +283,10 @@ def works(device: torch.device) -> list[Work]:
         return Work(name, "views/s", (size or n[i],), _photographs, ours, reference, plain[i], **how)
 
     made = [of("baseline", "exact, float32", baseline), of("contextual", "exact, float32", contextual)]
-    if has_bf16:
+    if has_bf16(device):
         made += [of("baseline", "exact, bf16", half_baseline), of("contextual", "exact, bf16", half_contextual)]
     made.append(of("contextual", "view bank, float32", banked, 0 if on_cuda else 1024))
-    if has_bf16:
+    if has_bf16(device):
         made.append(of("contextual", "view bank, bf16", half_banked, 0 if on_cuda else 1024))
     photos = packed_photographs
     both: dict[str, Any] = {"threads": 2}

@@ -7,6 +7,14 @@ import torch
 KEPT = {"float32": torch.float32, "bf16": torch.float16}  # how the trunk's output is kept
 
 
+def has_bf16(device: torch.device) -> bool:
+    """Whether a device has instructions for bfloat16; without them bf16 is slower than float32."""
+    if device.type == "cuda":
+        return torch.cuda.is_bf16_supported(including_emulation=False)
+    of_cpu = torch.cpu.get_capabilities()
+    return any(of_cpu.get(name, False) for name in ("avx512_bf16", "amx_bf16", "arm_bf16"))
+
+
 def computing(precision: str, device: torch.device) -> torch.autocast:
     """The context in which a network computes its output: for bf16, torch's autocast to bfloat16."""
     return torch.autocast(device.type, torch.bfloat16, enabled=precision == "bf16")

@@ -66,12 +66,15 @@ def started(devices: Sequence[torch.device]) -> Iterator[tuple[Processes, torch.
         yield ALONE, devices[0]
         return
     from lightning_fabric import Fabric  # takes a second that a single process would wait for
+    from lightning_fabric.plugins.environments import LightningEnvironment
 
     on_cuda = devices[0].type == "cuda"
     if is_a_started_one():
         Thread(target=_end_with, args=(os.getppid(),), daemon=True).start()
     which = [device.index for device in devices] if on_cuda else len(devices)
-    fabric = Fabric(accelerator=devices[0].type, devices=which, strategy="ddp")
+    # Named, because inside a job of SLURM Fabric would expect the queue to have started all processes.
+    ours = LightningEnvironment()
+    fabric = Fabric(accelerator=devices[0].type, devices=which, strategy="ddp", plugins=[ours])
     fabric.launch()
     yield Processes(fabric.global_rank, fabric.world_size), fabric.device
 

@@ -23,6 +23,7 @@ from ctxgcd.images.views import Cropper
 from ctxgcd.methods.registry import TRAINED
 from ctxgcd.models import weights
 from ctxgcd.models.backbone import Backbone, cut
+from ctxgcd.models.precision import has_bf16
 from ctxgcd.training import checkpoint, record
 from ctxgcd.training.devices import compiled, compute_alike
 from ctxgcd.training.loop import HISTORY, Trainer
@@ -56,6 +57,8 @@ def run(
     """
     torch.set_num_threads(parameters["threads"])
     compute_alike(device)
+    if processes.first and parameters["precision"] == "bf16" and not has_bf16(device):
+        print("warning: this device has no bfloat16 instructions, so precision float32 would be faster", flush=True)
     begun = time.monotonic()
     by_id = split.sort_values("id")
     unlabelled, test = (split.loc[split.role == role, "id"].to_numpy() for role in ("unlabelled", "test"))

@@ -69,7 +69,9 @@ def train(folder: Path, count: int, variant: str = "paper", epochs: int = 2) -> 
     script.write_text(SCRIPT)
     out = folder / f"of{count}"
     command = [sys.executable, str(script), str(out), str(count), str(epochs), variant]
-    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    # As inside a job of SLURM, which starts one process and means us to start the others.
+    queue = {"SLURM_NTASKS": "1", "SLURM_JOB_ID": "7", "SLURM_JOB_NAME": "train", "SLURM_PROCID": "0"}
+    environment = os.environ | {"PYTHONPATH": str(ROOT)} | queue
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stdout.count("epoch 2/2") == 1  # the first process alone tells

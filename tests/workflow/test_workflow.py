@@ -20,6 +20,7 @@ import timm
 import torch
 import yaml
 
+from ctxgcd.models.precision import has_bf16
 from tests.fixtures import Painter, write_fixture
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -513,6 +514,8 @@ def test_faster_settings_are_rows_of_a_table_of_their_own(done: Project) -> None
     assert speed[["method", "against", "n"]].to_numpy().tolist() == [[row, SPEED[row], 1]]
     run = json.loads((done.folder / folder_of(("cub", row, 0)) / "metrics.json").read_text())
     assert (run["parameters"]["precision"], run["parameters"]["view_bank"]) == ("bf16", 2)
+    log = (done.folder / f"work/logs/train/cub/{row}/seed0.log").read_text()
+    assert ("precision float32 would be faster" in log) != has_bf16(torch.device("cpu"))
     kept = {np.load(file, mmap_mode="r").dtype.name for file in done.folder.glob("work/features/cub-*/*-bf16.npy")}
     assert kept == {"float16"}
 
