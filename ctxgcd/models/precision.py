@@ -12,7 +12,7 @@ def has_bf16(device: torch.device) -> bool:
     if device.type == "cuda":
         return torch.cuda.is_bf16_supported(including_emulation=False)
     of_cpu = torch.cpu.get_capabilities()
-    return any(of_cpu.get(name, False) for name in ("avx512_bf16", "amx_bf16", "arm_bf16"))
+    return any(of_cpu.get(name, False) for name in ("avx512_bf16", "amx_bf16", "bf16"))
 
 
 def computing(precision: str, device: torch.device) -> torch.autocast:
