@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import multiprocessing
-import resource
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
@@ -15,7 +14,7 @@ from typing import Any
 import torch
 
 from ctxgcd.files import write_rows
-from ctxgcd.training.record import device_name
+from ctxgcd.training.record import device_name, own_peak_memory
 
 COLUMNS = ["work", "device", "unit", "ours", "reference", "ratio", "peak_memory_mb", "n"]
 Part = Callable[[Path, int, torch.device], float]
@@ -110,4 +109,4 @@ def _with_memory(part: Callable[..., Any], threads: int, *arguments: Any) -> tup
     result = part(*arguments)
     if torch.cuda.is_available() and (used := torch.cuda.max_memory_allocated()):
         return result, used / 2**20
-    return result, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    return result, own_peak_memory()
