@@ -1,4 +1,4 @@
-"""Copy a benchmark's tables and figures to docs/measured/ with their origin, some into README.md and findings.md."""
+"""Copy a benchmark's tables and figures to docs/measured/ with their origin, some into the pages for readers."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def publish(benchmark: str) -> None:
         elif file.suffix == ".png":
             page.append(f"![{file.stem}]({file.name})\n")
     write_text(OUT / f"{benchmark}.md", "\n".join(page))
-    for place in (Path("README.md"), Path("docs/findings.md")):
+    for place in (Path("README.md"), Path("docs/findings.md"), Path("docs/speed.md")):
         for table in re.findall(MARK.format(rf"(\w+_{benchmark})"), place.read_text(encoding="utf-8"))[::2]:
             show_in(place, table, page[1] + "\n" + (OUT / f"{table}.md").read_text(encoding="utf-8"))
 
