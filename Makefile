@@ -2,6 +2,7 @@
 SHELL := /bin/bash
 PYTHON ?= python3
 VENV ?= .venv
+PYTHON_THERE ?= 3.12
 BIN := $(VENV)/bin
 LOCK := $(shell $(PYTHON) -c "import hashlib; print(hashlib.sha256(open('requirements.lock', 'rb').read()).hexdigest()[:16])")
 READY := $(VENV)/.ready-$(LOCK)
@@ -62,18 +63,8 @@ dvc.yaml: $(READY) ## write dvc.yaml from params.yaml
 bench: $(READY) ## measure training steps and all else beside plain references (10 minutes; results/bench/)
 	$(BIN)/python workflow/scripts/run_bench.py
 
-# Python 3.12's wheels of what a machine with torch, timm, scipy and pandas may lack. PHOTOGRAPHS=folder takes JPEGs along.
-gpu-kit: $(READY) ## pack work/gpu-kit.tar: all that the GPU check needs on a machine without a network
-	rm -rf work/gpu-kit && mkdir -p work/gpu-kit
-	git archive HEAD | tar -x -C work/gpu-kit
-	$(BIN)/python -m pip download --quiet --disable-pip-version-check --only-binary :all: --python-version 3.12 \
-	  --dest work/gpu-kit/wheels $$(grep -E '^(pydantic|filelock)==' requirements.lock)
-	if test -n "$(PHOTOGRAPHS)"; then mkdir work/gpu-kit/photographs && \
-	  find "$(PHOTOGRAPHS)" -name '*.jpg' | sort | head -1500 | xargs -I{} cp {} work/gpu-kit/photographs/; fi
-	tar -cf work/gpu-kit.tar -C work/gpu-kit .
-	@du -h work/gpu-kit.tar
-	@echo "There: tar -xf gpu-kit.tar; pip install --no-index --find-links wheels pydantic filelock;"
-	@echo "       python3 workflow/scripts/check_gpu.py --images photographs   (results/bench/gpu/)"
+gpu-kit: $(READY) ## pack work/gpu-kit.tar for a GPU without a network (PHOTOGRAPHS=folder takes JPEGs along)
+	$(BIN)/python workflow/scripts/pack_gpu_kit.py --python-there $(PYTHON_THERE) --photographs "$(PHOTOGRAPHS)"
 
 publish: $(READY) ## copy the demo's tables and figures, and the bench's, to docs/measured/ and README.md
 	$(BIN)/python workflow/scripts/publish_results.py fashion

@@ -54,9 +54,10 @@ def load_kept(path: Path, shape_start: tuple[int, ...]) -> Tensor:
         array = np.load(path, mmap_mode="c")
     except (OSError, ValueError, EOFError) as error:
         raise UserError(f"kept features {path} cannot be read ({error}); delete them and run again") from None
-    if array.shape[: len(shape_start)] != shape_start:
+    if array.dtype not in (np.float32, np.float16) or array.shape[: len(shape_start)] != shape_start:
         raise UserError(
-            f"kept features {path} are of shape {array.shape}, expected {shape_start} first; delete them and run again"
+            f"kept features {path} are {array.dtype} of shape {array.shape}, expected float32 or float16 and "
+            f"{shape_start} first; delete them and run again"
         )
     return torch.from_numpy(array)
 
@@ -86,8 +87,6 @@ def _write(out: Path, n: int, batches: Iterator[Tensor], what: str) -> None:
                 require_space(out.parent, total, what)
                 dtype = np.float16 if rows.dtype == torch.float16 else np.float32
                 array = open_memmap(temporary, mode="w+", dtype=dtype, shape=shape)
-            if not rows.isfinite().all():
-                raise UserError(f"{what}: some values exceed {rows.dtype}; set precision to float32")
             array[done : done + len(rows)] = rows.cpu().numpy()
             done += len(rows)
             progress.add(len(rows))

@@ -88,8 +88,14 @@ def table_pairs(params: Params, kind: str, benchmark: str) -> dict[str, str]:
     if kind in PAIRED:
         asked: dict[str, str] = getattr(params.rows, kind)
         short = {row: _shortest(params, benchmark, row) for pair in asked.items() for row in pair}
-        pairs = {short[row]: short[against] for row, against in asked.items()}
-        return {row: against for row, against in pairs.items() if row != against}
+        pairs: dict[str, str] = {}
+        for row, against in asked.items():
+            if short[row] != short[against] and pairs.setdefault(short[row], short[against]) != short[against]:
+                raise UserError(
+                    f"rows.{kind}: on {benchmark} '{row}' is '{short[row]}', which is compared with "
+                    f"'{pairs[short[row]]}' already; leave one of the two out"
+                )
+        return pairs
     if kind != "statistics":
         return {}
     trained = [row for row in params.rows.main + params.rows.ablation if parse_row(row)[0] != "kmeans"]

@@ -109,6 +109,6 @@ NEIGHBOURS, SEMI, MATCHING = (
 )
 WORKS = (
     Work(NEIGHBOURS, "images/s", (2_000, 10_000, 50_000), nothing, _nearest, _sorted_rows, threads=2, least=100),
-    Work(SEMI, "images/s", (1_000, 4_000, 16_000), nothing, _semi_kmeans, _plain_semi_kmeans, threads=2, least=1000),
+    Work(SEMI, "images/s", (1_000, 4_000, 16_000), nothing, _semi_kmeans, _plain_semi_kmeans, 1_000, 2, 1000),
     Work(MATCHING, "images/s", (10_000, 100_000, 1_000_000), nothing, _matching, _counted_matching),
 )

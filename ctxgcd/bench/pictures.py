@@ -33,14 +33,27 @@ IMAGENET = 1_281_167  # training images
 IMAGES = "CTXGCD_BENCH_IMAGES"  # a folder of JPEGs to take instead of made-up ones
 
 
+def jpegs(folder: Path) -> list[Path]:
+    """All JPEGs below a folder. Raises UserError where there are none, or one is none by its content."""
+    if not folder.is_dir():
+        raise UserError(f"{folder} is no folder; give one of photographs")
+    found = sorted(path for path in folder.rglob("*") if path.suffix.lower() in (".jpg", ".jpeg"))
+    if not found:
+        raise UserError(f"{folder} holds no .jpg or .jpeg file; give a folder of photographs")
+    for path in found:
+        try:
+            Image.open(path).close()
+        except OSError:
+            raise UserError(f"{path} is no image that can be read; take it out of the folder") from None
+    return found
+
+
 def _photographs(folder: Path, n: int) -> None:
     """Lay out n photographs: of IMAGES (again and again where it has fewer), or smooth made-up ones of 500 x 375."""
     draw = np.random.RandomState(0)
     (folder / "images").mkdir()
     if given := os.environ.get(IMAGES):
-        found = sorted(Path(given).rglob("*.jpg"))
-        if not found:
-            raise UserError(f"{given} holds no .jpg file; give a folder of photographs")
+        found = jpegs(Path(given))
         for i in range(n):
             (folder / "images" / f"{i:05d}.jpg").symlink_to(found[i % len(found)])
         return
@@ -176,5 +189,6 @@ WORKS = (
         _empty_files,
         _manifest_and_split,
         _plain_split,
+        least=2_000,  # two images a class
     ),
 )

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from timm.layers.attention import Attention
 from timm.models.efficientnet import EfficientNet
-from timm.models.vision_transformer import VisionTransformer
+from timm.models.vision_transformer import Block, VisionTransformer
 from torch import Tensor, nn
 from torch.nn.functional import linear
 
@@ -67,6 +67,8 @@ class VitTail(nn.Module):
 
 def _is_plain(block: Any) -> bool:
     """Whether a block is of the kind that `cls_row` computes: as DINO's, and without anything random."""
+    if type(block) is not Block or type(block.attn) is not Attention or block.attn.qkv.bias is None:
+        return False
     attention = block.attn
     plain = (
         attention.q_norm,
@@ -78,12 +80,7 @@ def _is_plain(block: Any) -> bool:
         block.drop_path2,
     )
     dropped = any(layer.p > 0 for layer in block.modules() if isinstance(layer, nn.Dropout))
-    return (
-        type(attention) is Attention
-        and all(type(part) is nn.Identity for part in plain)
-        and attention.gate is None
-        and not dropped
-    )
+    return all(type(part) is nn.Identity for part in plain) and attention.gate is None and not dropped
 
 
 def cls_row(block: Any, tokens: Tensor) -> Tensor:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import torch
 
+from ctxgcd.errors import UserError
+
 KEPT = {"float32": torch.float32, "bf16": torch.float16}  # how the trunk's output is kept
 
 
@@ -21,5 +23,13 @@ def computing(precision: str, device: torch.device) -> torch.autocast:
 
 
 def kept(rows: torch.Tensor, precision: str) -> torch.Tensor:
-    """The trunk's output as it is kept: for bf16 in float16, which holds more digits than the bfloat16 it came from."""
-    return rows.to(KEPT[precision])
+    """The trunk's output as it is kept: for bf16 in float16, which holds more digits than the bfloat16 it came from.
+
+    Raises UserError where a value is not finite, as beyond float16's 65,504.
+    """
+    held = rows.to(KEPT[precision])
+    if not held.isfinite().all():
+        raise UserError(
+            f"the backbone gives values that {KEPT[precision]} cannot hold; set precision to float32, check the weights"
+        )
+    return held

@@ -17,6 +17,8 @@ from threading import Thread
 import torch
 from torch import Tensor, distributed
 
+from ctxgcd.errors import UserError
+
 
 @dataclass(frozen=True)
 class Processes:
@@ -44,16 +46,30 @@ class Processes:
         padded = own.new_zeros(each, *own.shape[1:])
         padded[: len(own)] = own
         parts = [torch.empty_like(padded) for _ in range(self.count)]
-        distributed.all_gather(parts, padded)
+        with _all_there():
+            distributed.all_gather(parts, padded)
         return torch.cat(parts)[:n]
 
     def together(self) -> None:
         """Wait until every process is here."""
         if self.count > 1:
-            distributed.barrier()
+            with _all_there():
+                distributed.barrier()
 
 
 ALONE = Processes()
+
+
+@contextmanager
+def _all_there() -> Iterator[None]:
+    """Say in a sentence that another process is gone."""
+    try:
+        yield
+    except RuntimeError:
+        raise UserError(
+            "another process of this training has ended; run the same command again, it goes on after its last "
+            "finished epoch"
+        ) from None
 
 
 @contextmanager
@@ -76,7 +92,12 @@ def started(devices: Sequence[torch.device]) -> Iterator[tuple[Processes, torch.
     ours = LightningEnvironment()
     fabric = Fabric(accelerator=devices[0].type, devices=which, strategy="ddp", plugins=[ours])
     fabric.launch()
-    yield Processes(fabric.global_rank, fabric.world_size), fabric.device
+    try:
+        yield Processes(fabric.global_rank, fabric.world_size), fabric.device
+    except UserError:
+        if is_a_started_one():  # what is wrong for all, the first one tells, and this one ends with it
+            time.sleep(3)
+        raise
 
 
 def _end_with(parent: int) -> None:

@@ -9,11 +9,14 @@ from pathlib import Path
 import pandas as pd
 import pytest
 import torch
+from PIL import Image
 
 from ctxgcd.bench.budget import Clock
 from ctxgcd.bench.gpu import flops_of_view, utilisation
+from ctxgcd.bench.pictures import jpegs
 from ctxgcd.bench.training import Step, step_of, works
 from ctxgcd.bench.work import COLUMNS, Work, bench, nothing
+from ctxgcd.errors import UserError
 from ctxgcd.plots.bench import cost_against_n, step_budget
 
 CPU = torch.device("cpu")
@@ -61,9 +64,9 @@ def test_steps_have_the_papers_batches_on_a_gpu(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.chdir(ROOT)
     step = step_of(torch.device("cuda"), "bf16", context=True)
     assert (step.views, step.p["precision"]) == (2 * (128 + 120), "bf16")
-    assert step.epochs(16_368) == (11 * 128, 3)  # 33 steps: three times through 1,408 images
-    assert step_of(CPU, "float32", context=False).epochs(64) == (32, 1)
-    assert Step(step.p, False).views == 256
+    assert step.epochs(16_368) == (11 * 128, 3, 1)  # 33 steps: three times through 1,408 images
+    assert Step(step.p, False).epochs(16_384) == (11 * 128, 5, 16_384 / (5 * 11 * 256))  # 55 of 64 steps are made
+    assert step_of(CPU, "float32", context=False).epochs(64) == (32, 1, 1)
     names = [work.name for work in works(CPU)]
     assert len(names) == len(set(names))
     assert {"training step, contextual phase, exact, float32", "checkpoint write"} <= set(names)
@@ -79,6 +82,37 @@ def test_operations_of_a_view_and_what_share_of_a_card_they_are() -> None:
     assert float(found["ours"]) == pytest.approx(100 * 8000 * trunk / 989e12, rel=0.01)
     assert float(found["ratio"]) == pytest.approx(20, rel=1e-3)
     assert utilisation([row], CPU, "an unknown card") == []
+
+
+def test_a_part_of_a_bench_is_not_published(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(ROOT / "workflow/scripts"))
+    from publish_bench import publish
+
+    with pytest.raises(UserError, match=r"steps.csv is missing or damaged; run `make bench`"):
+        publish(tmp_path, "bench")
+    row = "search,cpu: x,images/s,9,3,3,120,10\n"
+    (tmp_path / "steps.csv").write_text(",".join(COLUMNS) + "\n" + row)
+    with pytest.raises(UserError, match=r"budget.csv is missing or damaged"):
+        publish(tmp_path, "bench")
+    (tmp_path / "budget.csv").write_text("way,part,milliseconds,views\nexact,trunk,9,64\n")
+    with pytest.raises(UserError, match="holds a part of a bench"):
+        publish(tmp_path, "bench")
+    with pytest.raises(UserError, match=r"--name is '\.\./x'"):
+        publish(tmp_path, "../x")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["budget.csv", "steps.csv"]
+
+
+def test_photographs_are_checked_before_anything_is_measured(tmp_path: Path) -> None:
+    for folder, words in ((tmp_path / "none", "is no folder"), (tmp_path, r"holds no .jpg or .jpeg file")):
+        with pytest.raises(UserError, match=words):
+            jpegs(folder)
+    (tmp_path / "a").mkdir()
+    Image.new("RGB", (9, 9)).save(tmp_path / "a" / "it's.JPEG")
+    assert [path.name for path in jpegs(tmp_path)] == ["it's.JPEG"]
+    (tmp_path / "b.jpg").write_text("no image")
+    with pytest.raises(UserError, match=r"b.jpg is no image that can be read"):
+        jpegs(tmp_path)
 
 
 def test_figures_and_the_published_table(tmp_path: Path) -> None:

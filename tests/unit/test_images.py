@@ -379,7 +379,7 @@ def test_what_kept_features_take_is_told_and_checked(
 
 def test_values_beyond_float16_are_refused(packed: Path, tmp_path: Path) -> None:
     huge = Backbone(torch.nn.Sequential(torch.nn.Flatten(), Times(1e6)), torch.nn.Identity(), 3)
-    with pytest.raises(UserError, match="set precision to float32"):
+    with pytest.raises(UserError, match=r"values that torch.float16 cannot hold; set precision to float32"):
         extract_test_view(huge, cropper_of(packed, 20), "bf16", tmp_path / "kept.npy")
 
 
@@ -404,13 +404,15 @@ def test_view_bank_rows(packed: Path, tmp_path: Path) -> None:
     assert (tmp_path / "a.npy").read_bytes() != (tmp_path / "c.npy").read_bytes()
 
 
-@pytest.mark.parametrize("kind", ["cut", "empty", "foreign", "absent", "other shape"])
+@pytest.mark.parametrize("kind", ["cut", "empty", "foreign", "absent", "other shape", "other numbers"])
 def test_damaged_kept_features_are_refused(tmp_path: Path, kind: str) -> None:
     path = tmp_path / "kept.npy"
     np.save(path, np.zeros((4, 3), np.float32))
     content = path.read_bytes()
     if kind == "absent":
         path.unlink()
+    elif kind == "other numbers":
+        np.save(path, np.zeros((5, 3), np.int64))
     elif kind != "other shape":
         path.write_bytes({"cut": content[:-8], "empty": b"", "foreign": b"something else"}[kind])
     with pytest.raises(UserError, match=r"kept features .* delete them and run again"):

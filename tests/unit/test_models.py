@@ -411,6 +411,26 @@ def test_package_weights(tmp_path: Path) -> None:
     assert (features.std(dim=0) > 0).float().mean() > 0.5  # ReLU6 leaves many at 0 on so few images
 
 
+@pytest.mark.parametrize(
+    ("name", "changes"),
+    [
+        (VIT, {"qkv_bias": False}),
+        (VIT, {"init_values": 0.1}),
+        (VIT, {"qk_norm": True}),
+        ("vit_small_patch16_18x2_224", {}),
+        ("vit_base_patch16_xp_224", {}),
+    ],
+)
+def test_other_kinds_of_blocks_are_computed_whole(name: str, changes: dict[str, Any]) -> None:
+    net = timm.create_model(name, img_size=32, num_classes=0, depth=2, **changes).eval().requires_grad_(False)
+    images = torch.randn(2, 3, 32, 32)
+    expected = net.forward_features(images)[:, 0]
+    backbone = cut(net, 1)
+    assert not backbone.tail.cls_alone
+    with torch.no_grad():
+        torch.testing.assert_close(backbone.features(images), expected, rtol=1e-4, atol=1e-5)
+
+
 # -- compiled on a GPU -----------------------------------------------------------------------------------
 
 

@@ -110,6 +110,32 @@ def test_every_row_is_shared_out(n: int, count: int, monkeypatch: pytest.MonkeyP
     assert torch.equal(Processes(0, count).gather(parts[0], n), rows)
 
 
+def test_what_all_meet_is_told_once_and_a_lost_one_in_a_sentence(tmp_path: Path) -> None:
+    """A learning rate at which training diverges; and a process that is killed."""
+    diverging = SCRIPT.replace("lr=0.02", "lr=1e12").replace(
+        "with started", "from ctxgcd.errors import reported\nwith reported(), started"
+    )
+    (tmp_path / "script.py").write_text(diverging)
+    command = [sys.executable, str(tmp_path / "script.py"), str(tmp_path / "out"), "2", "4", "paper"]
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 2
+    assert done.stderr.count("training diverged") == 1
+    assert "Traceback" not in done.stderr
+    (tmp_path / "script.py").write_text(diverging.replace("lr=1e12", "lr=0.02"))
+    command[4] = "100000"
+    first = subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+    deadline = time.monotonic() + 90
+    while not (tmp_path / "out.state").exists() and time.monotonic() < deadline:
+        time.sleep(0.2)
+    (other,) = (int(one) for one in running(tmp_path / "out") if int(one) != first.pid)
+    os.kill(other, signal.SIGKILL)
+    told = first.communicate(timeout=60)[1]
+    assert first.returncode == 2
+    assert "error: another process of this training has ended; run the same command again" in told
+    assert "Traceback" not in told
+
+
 def running(out: Path) -> list[str]:
     """Processes whose command names a file."""
     found = subprocess.run(["pgrep", "-f", str(out)], capture_output=True, text=True, check=False)

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import time
 from pathlib import Path
 
 import torch
+from run_bench import prepare
 
 from ctxgcd.bench import clusters, training
 from ctxgcd.bench.budget import budget
 from ctxgcd.bench.gpu import kernels, utilisation
-from ctxgcd.bench.pictures import IMAGES
 from ctxgcd.bench.work import COLUMNS, bench
 from ctxgcd.errors import UserError, reported
 from ctxgcd.files import write_rows, write_text
@@ -28,8 +27,7 @@ def main() -> None:
     arguments = parser.parse_args()
     if not torch.cuda.is_available():
         raise UserError("no CUDA device is visible to torch; run this on a machine with a GPU (`make bench` on a CPU)")
-    if arguments.images:
-        os.environ[IMAGES] = str(arguments.images.resolve())
+    prepare(arguments)
     device, out, begun = torch.device("cuda"), arguments.out, time.monotonic()
     rows = bench([*training.works(device), clusters.WORKS[0]], out / "steps.csv", arguments.scale, device)
     rows += utilisation(rows, device, torch.cuda.get_device_name(device))

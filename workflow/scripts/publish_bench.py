@@ -9,9 +9,11 @@ from pathlib import Path
 import pandas as pd
 from publish_results import MARK, OUT, show_in
 
+from ctxgcd.bench.budget import COLUMNS as PARTS
+from ctxgcd.bench.work import COLUMNS as STEPS
 from ctxgcd.errors import UserError, reported
 from ctxgcd.files import write_text
-from ctxgcd.plots.bench import cost_against_n, step_budget
+from ctxgcd.plots.bench import WAYS, cost_against_n, step_budget
 
 HEAD = ("Work", "n", "Unit", "Ours", "Reference", "Ratio", "Peak MiB")
 
@@ -27,17 +29,29 @@ def table(steps: pd.DataFrame) -> str:
     return "\n".join(lines)
 
 
+def _read(file: Path, columns: list[str]) -> pd.DataFrame:
+    try:
+        frame = pd.read_csv(file)
+    except (OSError, ValueError):  # also an empty file
+        frame = pd.DataFrame()
+    if frame.empty or not set(columns) <= set(frame):
+        raise UserError(f"{file} is missing or damaged; run `make bench` before publishing it")
+    return frame
+
+
 def publish(folder: Path, name: str) -> None:
-    if not (folder / "steps.csv").exists():
-        raise UserError(f"{folder}/steps.csv does not exist; run `make bench` before publishing it")
-    steps = pd.read_csv(folder / "steps.csv")
+    if not name.isidentifier():
+        raise UserError(f"--name is '{name}'; give letters, digits and underscores")
+    steps, budget = _read(folder / "steps.csv", STEPS), _read(folder / "budget.csv", PARTS)
+    if not set(WAYS) <= set(budget["way"]) or not (steps.groupby("work")["n"].nunique() > 1).any():
+        raise UserError(f"{folder} holds a part of a bench; run `make bench` whole before publishing it")
     text = f"Device {', '.join(steps['device'].unique())}.\n\n{table(steps)}"
     page = [f"# Measured: {name}", text]
     OUT.mkdir(parents=True, exist_ok=True)
     for part in ("steps", "budget"):
         shutil.copy(folder / f"{part}.csv", OUT / f"{name}_{part}.csv")
     cost_against_n(steps, OUT / f"{name}_cost_against_n.png")
-    step_budget(pd.read_csv(folder / "budget.csv"), OUT / f"{name}_step_budget.png")
+    step_budget(budget, OUT / f"{name}_step_budget.png")
     page += [f"![{part}]({name}_{part}.png)" for part in ("cost_against_n", "step_budget")]
     for more in ("environment.json", "kernels.txt"):
         if (folder / more).exists():

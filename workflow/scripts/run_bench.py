@@ -13,8 +13,19 @@ from ctxgcd.bench import clusters, pictures, training
 from ctxgcd.bench.budget import budget
 from ctxgcd.bench.work import COLUMNS, bench
 from ctxgcd.errors import UserError, reported
-from ctxgcd.files import write_rows
+from ctxgcd.files import on_disk, write_rows
 from ctxgcd.plots.bench import cost_against_n, step_budget
+
+
+def prepare(arguments: argparse.Namespace) -> None:
+    """Refuse what could not be measured or written, and pass the photographs on to the processes that measure."""
+    if not 0 < arguments.scale < float("inf"):
+        raise UserError(f"--scale is {arguments.scale}; give a positive number")
+    with on_disk(arguments.out):
+        arguments.out.mkdir(parents=True, exist_ok=True)
+    if arguments.images:
+        pictures.jpegs(arguments.images)
+        os.environ[pictures.IMAGES] = str(arguments.images.resolve())
 
 
 def main() -> None:
@@ -24,8 +35,7 @@ def main() -> None:
     parser.add_argument("--images", type=Path, help="folder of JPEGs to read; without it made-up ones are written")
     parser.add_argument("--only", default="", help="works whose name holds this text; writes no figures")
     arguments = parser.parse_args()
-    if arguments.images:
-        os.environ[pictures.IMAGES] = str(arguments.images.resolve())
+    prepare(arguments)
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     works = [*training.works(device), *clusters.WORKS, *pictures.WORKS]
     wanted = [work for work in works if arguments.only in work.name]

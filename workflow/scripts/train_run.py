@@ -8,7 +8,7 @@ from contextlib import nullcontext
 from pathlib import Path
 
 from ctxgcd.benchmarks.split import read_split
-from ctxgcd.errors import reported
+from ctxgcd.errors import UserError, reported
 from ctxgcd.runs import check_possible, identity, read_estimate
 from ctxgcd.training.checkpoint import owned
 from ctxgcd.training.devices import borrowed_devices
@@ -27,10 +27,15 @@ def main() -> None:
     for name in KEPT:
         parser.add_argument(f"--{name.replace('_', '-')}", type=Path)
     parser.add_argument("--estimate", type=Path, help="file of the estimated K, where the run reads it from there")
-    parser.add_argument("--devices", type=int, default=1, help="processes that share the work, one a device")
+    parser.add_argument("--devices", default="1", help="processes that share the work, one a device")
     parser.add_argument("--out", type=Path, required=True, help="the run's folder")
     parser.add_argument("--work", type=Path, required=True, help="folder of resume states")
     arguments = parser.parse_args()
+    if not arguments.devices.isdecimal() or arguments.devices == "0":
+        raise UserError(
+            f"the resource gpu of this training is {arguments.devices}; give the number of processes, at least 1 (one "
+            "a GPU, or on a CPU)"
+        )
     parameters, split = arguments.parameters, read_split(arguments.split)
     if arguments.estimate:
         parameters["K"] = read_estimate(arguments.estimate)
@@ -40,7 +45,7 @@ def main() -> None:
     files = {name: path for name in KEPT if (path := getattr(arguments, name))}
     # With the row in its name: two rows with equal parameters may be trained at the same time.
     state = arguments.work / f"{own}-{parameters['row']}"
-    count = 1 if parameters["method"] == "kmeans" else arguments.devices
+    count = 1 if parameters["method"] == "kmeans" else int(arguments.devices)
     alone = nullcontext() if is_a_started_one() else owned(state)
     with alone, borrowed_devices(count) as devices, started(devices) as (processes, device):
         run(
