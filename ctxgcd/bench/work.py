@@ -100,7 +100,9 @@ def _measured(part: Callable[..., Any], threads: int, *arguments: Any) -> tuple[
 
     On CUDA the device's peak memory, where it was used.
     """
-    with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
+    context = multiprocessing.get_context("forkserver")  # forks from a process that has only imported torch
+    context.set_forkserver_preload(["ctxgcd.bench.training", "ctxgcd.bench.clusters"])
+    with ProcessPoolExecutor(1, context) as pool:
         return pool.submit(_with_memory, part, threads, *arguments).result()
 
 
