@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pandas as pd
+from matplotlib.ticker import NullFormatter
 
 from ctxgcd.plots.style import PALETTE, figure, plain
 
@@ -23,6 +24,8 @@ def cost_against_n(steps: pd.DataFrame, out: Path) -> None:
             for kind, color in (("reference", PALETTE[1]), ("ours", PALETTE[0])):
                 axis.plot(rows["n"], rows["n"] / rows[kind], marker="o", color=color, label=kind)
             axis.set(xscale="log", yscale="log", xlabel="n", ylabel="seconds")
+            axis.xaxis.set_minor_formatter(NullFormatter())
+            axis.yaxis.set_minor_formatter(NullFormatter())
             axis.set_title(plain(name, 44), fontsize=9)
             axis.legend()
 
@@ -33,7 +36,7 @@ def step_budget(budget: pd.DataFrame, out: Path) -> None:
     budget: results/bench/budget.csv (way, part, milliseconds, views).
     """
     parts = list(dict.fromkeys(budget["part"]))
-    with figure(out, 9.0, 3.0) as drawing:
+    with figure(out, 9.0, 3.4) as drawing:
         axis = drawing.subplots()
         for place, way in enumerate(WAYS):
             rows = budget[budget["way"] == way]
@@ -46,7 +49,7 @@ def step_budget(budget: pd.DataFrame, out: Path) -> None:
             axis.text(101, place, f"{total / rows['views'].iloc[0]:.3g} ms a view", va="center")
         axis.set_yticks(range(len(WAYS)), WAYS)
         axis.set(xlabel="percent of a step", xlim=(0, 118))
-        drawing.legend(loc="outside lower center", ncols=len(parts))
+        drawing.legend(loc="outside lower center", ncols=4)
 
 
 def _shown(axis: object) -> list[str]:
