@@ -1,12 +1,15 @@
 """From images to the paper's tables. Targets: all_tables (default), demo, benchmark_NAME, check_data, plan, fetch_NAME."""
 
+import sys
 from pathlib import Path
 
 from ctxgcd.config import check_file
-from ctxgcd.errors import reported
+from ctxgcd.errors import UserError
 
-with reported():
+try:
     check_file(Path("params.yaml"))
+except UserError as error:
+    sys.exit(f"error: {error}")
 
 
 configfile: "params.yaml"

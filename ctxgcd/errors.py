@@ -7,6 +7,8 @@ import sys
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
+from ctxgcd.stopping import stoppable
+
 
 class UserError(Exception):
     """A mistake in the input: what is wrong, where, what was expected, what to do, in one sentence."""
@@ -20,9 +22,18 @@ def nearest(word: str, valid: Iterable[str]) -> str:
 
 @contextmanager
 def reported() -> Iterator[None]:
-    """Turn a UserError into one line on stderr and exit status 2; anything else is a bug and keeps its traceback."""
+    """Turn a UserError into one line on stderr and exit status 2; anything else is a bug and keeps its traceback.
+
+    SIGTERM, Ctrl-C and the end of the snakemake that started this job are one line too, and exit status 130.
+    """
     try:
-        yield
+        with stoppable():
+            yield
     except UserError as error:
         print(f"error: {error}", file=sys.stderr, flush=True)
         sys.exit(2)
+    except KeyboardInterrupt:
+        print(
+            "stopped; what was finished is kept, and the same command goes on from there", file=sys.stderr, flush=True
+        )
+        sys.exit(130)

@@ -9,7 +9,7 @@ import hashlib
 import os
 import shutil
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -23,15 +23,20 @@ def replacing(path: Path) -> Iterator[Path]:
     """Give a temporary name beside `path` (same suffix) to write to, and move it into place at the end.
 
     A reader never sees half a file, a failed write leaves the old one, and a link into DVC's cache is
-    replaced rather than written through.
+    replaced rather than written through. What the disk refuses is a UserError.
     """
-    path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.stem}.{os.getpid()}.tmp{path.suffix}")
     try:
+        path.parent.mkdir(parents=True, exist_ok=True)
         yield temporary
         os.replace(temporary, path)
+    except OSError as error:
+        if error.filename in (None, *map(str, (temporary, path, path.parent))):
+            raise _refused(path, error) from error
+        raise  # of a file that is read meanwhile
     finally:
-        temporary.unlink(missing_ok=True)
+        with suppress(OSError):
+            temporary.unlink(missing_ok=True)
 
 
 def write_text(path: Path, text: str) -> None:
@@ -72,9 +77,10 @@ def on_disk(path: Path) -> Iterator[None]:
     except gzip.BadGzipFile:  # an OSError by its class, but of the archive that is read
         raise
     except OSError as error:
-        advice = (
-            "the disk is full: free space, then the same command goes on"
-            if error.errno in FULL
-            else "check the folder and its permissions"
-        )
-        raise UserError(f"{path} cannot be read or written ({error.strerror or error}); {advice}") from error
+        raise _refused(path, error) from error
+
+
+def _refused(path: Path, error: OSError) -> UserError:
+    full = "the disk is full: free space, then the same command goes on"
+    advice = full if error.errno in FULL else "check the folder, its permissions and the free space"
+    return UserError(f"{path} cannot be read or written ({error.strerror or error}); {advice}")

@@ -100,7 +100,7 @@ def trainer_of(step: Step, folder: Path, images: int, device: torch.device, bank
         views = FreshViews(Cropper(store, CROP, MEAN, STD, device), backbone, precision, folder)
     method = Full(step.p)
     network = method.network(backbone.tail, backbone.dim).to(device)
-    return Trainer(step.p, method, network.eval(), views, _labels(images, device), folder / "last.pt", "bench")
+    return Trainer(step.p, method, network.eval(), views, _labels(images, device), folder / "last.pt", "bench", {})
 
 
 def epoch_of(step: Step, trainer: Trainer) -> int:

@@ -2,59 +2,93 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import hashlib
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import torch
 from filelock import FileLock, Timeout
+from torch import Tensor
 
 from ctxgcd.errors import UserError
-from ctxgcd.files import replacing
+from ctxgcd.files import on_disk, replacing
 
-SCHEMA = 1
+SCHEMA = 2  # docs/migration.md says what each one is, and what to do with an older file
+PATIENCE = 60.0  # seconds that a training waits for another one of the same run: an orphan ends in a step's time
 
 
 @contextmanager
-def owned(folder: Path) -> Iterator[None]:
-    """Hold a run's state folder; raises UserError while another process trains that run. The kernel frees it."""
-    folder.mkdir(parents=True, exist_ok=True)
+def owned(folder: Path, patience: float = PATIENCE) -> Iterator[None]:
+    """Hold a run's state folder, waiting a while for another process that holds it; the kernel frees it.
+
+    Raises UserError while another process trains that run.
+    """
     lock = FileLock(folder / "lock")
-    try:
-        lock.acquire(timeout=0)
-    except Timeout:
-        raise UserError(f"the run of {folder} is being trained by another process; wait for it to end") from None
+    with on_disk(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+        try:
+            lock.acquire(timeout=0)
+        except Timeout:
+            print(f"waiting for another process that trains the run of {folder}", flush=True)
+            try:
+                lock.acquire(timeout=patience)
+            except Timeout:
+                raise UserError(
+                    f"the run of {folder} is being trained by another process; wait for it to end"
+                ) from None
     try:
         yield
     finally:
         lock.release()
 
 
-def save(path: Path, kind: str, content: dict[str, Any]) -> None:
-    """Write `content` with its kind and schema to a temporary name, then move it into place."""
-    try:
-        with replacing(path) as temporary:
-            torch.save({"kind": kind, "schema": SCHEMA, **content}, temporary)
-    except (OSError, RuntimeError) as error:  # torch reports a full disk as a RuntimeError
-        raise UserError(
-            f"{path} cannot be written ({error}); free space or give a writable folder, then run again"
-        ) from None
+def save(path: Path, kind: str, content: Mapping[str, Any]) -> None:
+    """Write `content` with its kind, schema and digest to a temporary name, then move it into place."""
+    with replacing(path) as temporary:
+        try:
+            torch.save({"kind": kind, "schema": SCHEMA, "digest": digest(content), **content}, temporary)
+        except RuntimeError as error:  # what torch makes of a full disk
+            raise OSError(None, str(error).splitlines()[0]) from None
 
 
 def load(path: Path, kind: str) -> dict[str, Any]:
     """Read what `save` wrote. Raises UserError for a damaged file, another kind or another schema."""
+    anew = "delete it to start that run anew"
     try:
         content = torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:  # unpickling raises many kinds; each means a damaged or foreign file
+        raise UserError(f"{path} cannot be read, is damaged or no file of ctxgcd ({error!r:.80}); {anew}") from None
+    if not isinstance(content, dict) or content.pop("kind", None) != kind:
+        raise UserError(f"{path} is no {kind} of ctxgcd; give the right file, or {anew}")
+    if (schema := content.pop("schema", None)) != SCHEMA:
         raise UserError(
-            f"{path} is damaged or no file of ctxgcd ({type(error).__name__}); delete it to start that run anew"
-        ) from None
-    found = (
-        (content.get("kind"), content.get("schema")) if isinstance(content, dict) else (type(content).__name__, None)
-    )
-    if found != (kind, SCHEMA):
-        raise UserError(
-            f"{path} holds {found[0]!r} of schema {found[1]}, expected {kind!r} of schema {SCHEMA}; give the right file"
+            f"{path} has schema {schema}, but this version reads schema {SCHEMA}; {anew}, or see docs/migration.md"
         )
+    if content.pop("digest", None) != digest(content):
+        raise UserError(f"{path} is damaged: its content is not what was written; {anew}")
     return content
+
+
+def digest(content: Any) -> str:
+    """A sha256 over nested dicts and lists of tensors and plain types; torch itself loads a flipped bit silently."""
+    found = hashlib.sha256()
+
+    def add(part: Any) -> None:
+        if isinstance(part, Tensor):
+            found.update(f"{part.dtype}{tuple(part.shape)}".encode())
+            found.update(part.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy().data)
+        elif isinstance(part, Mapping):
+            for key, value in part.items():
+                found.update(f"{key!r}:".encode())
+                add(value)
+        elif isinstance(part, list | tuple):
+            found.update(f"[{len(part)}]".encode())
+            for value in part:
+                add(value)
+        else:
+            found.update(repr(part).encode())
+
+    add(content)
+    return found.hexdigest()

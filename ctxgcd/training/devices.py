@@ -4,18 +4,15 @@ from __future__ import annotations
 
 import ctypes
 import os
-import tempfile
-import time
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
-from pathlib import Path
+from contextlib import contextmanager
 
 import torch
-from filelock import FileLock, Timeout
 from torch import nn
 
 from ctxgcd.errors import UserError
 from ctxgcd.models.precision import computing
+from ctxgcd.training.pool import borrowed
 from ctxgcd.training.processes import is_a_started_one
 
 # glibc's mallopt: parameter, value.
@@ -64,12 +61,11 @@ TAKEN = "CTXGCD_TAKEN_DEVICES"  # tells the other processes of a training which 
 
 
 @contextmanager
-def borrowed_devices(count: int, wait: float = 2.0) -> Iterator[list[torch.device]]:
+def borrowed_devices(count: int) -> Iterator[list[torch.device]]:
     """Give `count` free CUDA devices, waiting while fewer are free, or the CPU as often where there is none.
 
-    Devices are those of CUDA_VISIBLE_DEVICES, which a queue such as SLURM sets. One lock file a device lies in a
-    folder of the host; the kernel lets go of it when the process ends, however it ends. All or none are held, so that
-    two trainings that want several never wait for one another. Raises UserError where there are not so many.
+    Devices are those of CUDA_VISIBLE_DEVICES, which a queue such as SLURM sets, each held by one job of the host at a
+    time (training/pool.py). Raises UserError where there are not so many.
     """
     if not torch.cuda.is_available():
         yield [torch.device("cpu")] * count
@@ -79,31 +75,10 @@ def borrowed_devices(count: int, wait: float = 2.0) -> Iterator[list[torch.devic
     if is_a_started_one():
         yield [torch.device("cuda", int(number)) for number in os.environ[TAKEN].split(",")]
         return
-    names = [name for name in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if name]
-    names = names or [str(number) for number in range(torch.cuda.device_count())]
+    # By the card's own name: its number is another one for each process that is shown a part of the host's cards.
+    names = [str(torch.cuda.get_device_properties(number).uuid) for number in range(torch.cuda.device_count())]
     if count > len(names):
         raise UserError(f"{count} devices are asked for, but {len(names)} are visible; ask for fewer or show more")
-    folder = Path(tempfile.gettempdir()) / "ctxgcd-devices"
-    folder.mkdir(exist_ok=True)
-    while True:
-        with ExitStack() as locks:
-            held: list[int] = []
-            for number, name in enumerate(names):
-                if len(held) < count and _locked(folder / f"{name}.lock", locks):
-                    held.append(number)
-            if len(held) == count:
-                os.environ[TAKEN] = ",".join(map(str, held))
-                yield [torch.device("cuda", number) for number in held]
-                return
-        time.sleep(wait)
-
-
-def _locked(file: Path, locks: ExitStack) -> bool:
-    """Whether this process now holds a device's lock, until `locks` is left."""
-    lock = FileLock(file)
-    try:
-        lock.acquire(timeout=0)
-    except Timeout:
-        return False
-    locks.callback(lock.release)
-    return True
+    with borrowed(names, count) as held:
+        os.environ[TAKEN] = ",".join(map(str, held))
+        yield [torch.device("cuda", number) for number in held]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -41,6 +42,7 @@ class Trainer:
         shares: how large each term is beside the others, in the first batch of a few epochs (training/shares.py).
         state_file: the rolling checkpoint; an epoch that it holds is not trained again.
         title: what progress lines start with.
+        about: the hashes that tell this run from any other; a state of another one is refused.
     """
 
     parameters: dict[str, Any]
@@ -50,6 +52,7 @@ class Trainer:
     labels: Tensor
     state_file: Path
     title: str
+    about: Mapping[str, str]
     processes: Processes = ALONE
     history: list[dict[str, Any]] = field(default_factory=list)
     shares: list[dict[str, Any]] = field(default_factory=list)
@@ -169,6 +172,7 @@ class Trainer:
 
     def _save(self) -> None:
         content = {
+            **self.about,
             "parameters": self.parameters,
             "network": self.network.state_dict(),
             "optimiser": self.optimiser.state_dict(),
@@ -183,6 +187,8 @@ class Trainer:
         if not self.state_file.exists():
             return
         state = checkpoint.load(self.state_file, "ctxgcd-state")
+        if {key: state[key] for key in self.about} != self.about or state["parameters"] != self.parameters:
+            raise UserError(f"{self.state_file} is the state of another run; delete it to start that run anew")
         self.network.load_state_dict(state["network"])
         self.optimiser.load_state_dict(state["optimiser"])
         self.history, self.shares, self.seconds = state["history"], state["shares"], state["seconds"]

@@ -24,7 +24,7 @@ from ctxgcd.methods.registry import TRAINED
 from ctxgcd.models import weights
 from ctxgcd.models.backbone import Backbone, cut
 from ctxgcd.models.precision import has_bf16
-from ctxgcd.training import checkpoint, record
+from ctxgcd.training import checkpoint, finished, record
 from ctxgcd.training.devices import compiled, compute_alike
 from ctxgcd.training.loop import HISTORY, Trainer
 from ctxgcd.training.processes import ALONE, Processes
@@ -38,20 +38,18 @@ def run(
     *,
     split: pd.DataFrame,
     files: Mapping[str, Path],
-    out: Path,
     state: Path,
     device: torch.device,
     about: Mapping[str, str],
     processes: Processes = ALONE,
 ) -> None:
-    """Train one run and write run.json, history.csv, params.yaml, final.pt, assignments.csv and embeddings.npz.
+    """Train one run and keep its run.json, history.csv, params.yaml, final.pt, assignments.csv and embeddings.npz.
 
     Args:
         parameters: what runs.resolve gave.
         split: the benchmark's split; of its classes only those of D^l are read.
         files: kept inputs by name: store, weights, test_view, view_bank; which ones depends on method and view bank.
-        out: the run's folder.
-        state: folder of the rolling checkpoint, own to this run's identity.
+        state: folder of the rolling checkpoint and of the finished run, own to this run's identity.
         about: identity and hashes, to be recorded with the result.
         processes: those that share the work; the first one writes.
     """
@@ -80,7 +78,7 @@ def run(
         final: dict[str, Any] = {"centres": torch.from_numpy(centres)}
         told: dict[str, Any] = {"epoch": 0, "active_from": {}, "shares": [], "trainable": {}}
     else:
-        trainer = _trainer(parameters, by_id, files, state, device, processes)
+        trainer = _trainer(parameters, by_id, files, state, device, about, processes)
         trainer.train()
         ids = [torch.tensor(part, device=device) for part in (unlabelled, test, sample)]
         discovery = trainer.method.discover(trainer.network, trainer.features, trainer.labels, *ids[:2])
@@ -105,13 +103,14 @@ def run(
             "the context losses train next to nothing; a wider projector or a smaller lr may help",
             flush=True,
         )
-    write_rows(out / "history.csv", HISTORY, history)
+    made = finished.draft(state)
+    write_rows(made / "history.csv", HISTORY, history)
     pairs = zip(np.concatenate([unlabelled, test]), np.concatenate([clusters, of_test]), strict=True)
-    write_rows(out / "assignments.csv", ("id", "predicted"), ({"id": i, "predicted": c} for i, c in pairs))
-    write_text(out / "params.yaml", yaml.safe_dump(parameters, sort_keys=False))
-    with replacing(out / "embeddings.npz") as temporary:
+    write_rows(made / "assignments.csv", ("id", "predicted"), ({"id": i, "predicted": c} for i, c in pairs))
+    write_text(made / "params.yaml", yaml.safe_dump(parameters, sort_keys=False))
+    with replacing(made / "embeddings.npz") as temporary:
         np.savez_compressed(temporary, ids=sample, features=features.astype(np.float16))
-    checkpoint.save(out / "final.pt", "ctxgcd-model", {"parameters": parameters, **final})
+    checkpoint.save(made / "final.pt", "ctxgcd-model", {"parameters": parameters, **about, **final})
     told |= {
         **about,
         "seconds": round(time.monotonic() - begun, 2),
@@ -120,7 +119,8 @@ def run(
         "commit": record.commit(),
         "parameters": parameters,
     }
-    write_text(out / "run.json", json.dumps(told, indent=1) + "\n")
+    write_text(made / "run.json", json.dumps(told, indent=1) + "\n")
+    finished.keep(state)
     (state / "last.pt").unlink(missing_ok=True)
 
 
@@ -180,6 +180,7 @@ def _trainer(
     files: Mapping[str, Path],
     state: Path,
     device: torch.device,
+    about: Mapping[str, str],
     processes: Processes,
 ) -> Trainer:
     training = by_id[by_id.part == "train"]
@@ -196,7 +197,8 @@ def _trainer(
     method = TRAINED[parameters["method"]](parameters)
     network = method.network(backbone.tail, backbone.dim).to(device)
     title = f"{parameters['benchmark']} {parameters['row']} seed {parameters['seed']}"
-    return Trainer(parameters, method, network.eval(), views, labels, state / "last.pt", title, processes)
+    last = state / "last.pt"
+    return Trainer(parameters, method, network.eval(), views, labels, last, title, about, processes)
 
 
 def _steps(parameters: Mapping[str, Any], by_id: pd.DataFrame) -> int:

@@ -56,7 +56,7 @@ with started([torch.device("cpu")] * count) as (processes, device):
             value.mul_(4 if value.ndim > 1 else 1)
     views = FreshViews(Cropper(store, 32, [0.5] * 3, [0.5] * 3, device), backbone, "float32", out.parent, processes)
     state = out.with_suffix(".state")
-    trainer = Trainer(p, method, network.eval(), views, labels, state, "made-up", processes=processes)
+    trainer = Trainer(p, method, network.eval(), views, labels, state, "made-up", {}, processes)
     trainer.train()
     features = trainer.features(torch.arange(images))
     made = {"network": network.state_dict(), "history": trainer.history, "features": features}

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import csv
 import math
+import signal
+import subprocess
+import sys
 from pathlib import Path
+from threading import Timer
 from typing import Any
 
 import numpy as np
@@ -34,6 +38,7 @@ from ctxgcd.training.views import BankViews, FreshViews
 
 torch.set_num_threads(1)
 
+ROOT = Path(__file__).resolve().parents[2]
 IMAGES, TEST, KEPT, DIM, CLASSES, BANK = 60, 10, 6, 8, 4, 3
 VARIANTS = ("paper", "released", "mended")
 
@@ -75,6 +80,7 @@ def parameters(**changes: Any) -> dict[str, Any]:
 
 
 SIMGCD = {"method": "simgcd"}
+ABOUT = {"identity": "0123456789abcdef", "split_sha256": "a", "code": "b"}
 CONTROL = {"lambda_n": 0.0, "lambda_c": 0.0}
 
 
@@ -128,7 +134,7 @@ def trainer(
     bank, test_view, labels = made_up()
     recorder = Recorder(BankViews(bank, test_view), stop_at)
     net = network(p["seed"] if start is None else start)
-    return Trainer(p, TRAINED[p["method"]](p), net, recorder, labels, folder / name, "made-up"), recorder
+    return Trainer(p, TRAINED[p["method"]](p), net, recorder, labels, folder / name, "made-up", ABOUT), recorder
 
 
 def trained(folder: Path, name: str, **changes: Any) -> tuple[Trainer, Recorder]:
@@ -301,14 +307,14 @@ def test_seeds_and_epochs_see_different_images(tmp_path: Path) -> None:
 
 
 def test_same_seed_twice_is_bit_equal(tmp_path: Path) -> None:
-    for changes in (SIMGCD, {}, {"variant": "mended"}):
+    for number, changes in enumerate((SIMGCD, {}, {"variant": "mended"})):
         torch.manual_seed(1)
-        one, _ = trained(tmp_path, f"{len(changes)}a.pt", **changes)
+        one, _ = trained(tmp_path, f"{number}a.pt", **changes)
         torch.manual_seed(2)
         torch.rand(5)
-        other, _ = trained(tmp_path, f"{len(changes)}b.pt", **changes)
+        other, _ = trained(tmp_path, f"{number}b.pt", **changes)
         assert equal(one, other)
-        assert not equal(one, trained(tmp_path, f"{len(changes)}c.pt", **{**changes, "seed": 1})[0])
+        assert not equal(one, trained(tmp_path, f"{number}c.pt", **{**changes, "seed": 1})[0])
 
 
 def test_control_gives_the_parameters_of_simgcd(tmp_path: Path) -> None:
@@ -446,6 +452,15 @@ def test_state_holds_tensors_and_plain_types(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["a.pt"]
 
 
+WORDS = {
+    **dict.fromkeys(("cut", "empty", "text"), "cannot be read, is damaged or no file of ctxgcd"),
+    **dict.fromkeys(("list", "other kind"), "is no ctxgcd-state of ctxgcd"),
+    "other schema": f"has schema 99, but this version reads schema {checkpoint.SCHEMA}",
+    "one bit": "is damaged: its content is not what was written",
+    "of another run": "is the state of another run",
+}
+
+
 def damage(path: Path, kind: str) -> None:
     content = path.read_bytes()
     if kind == "other kind":
@@ -454,11 +469,19 @@ def damage(path: Path, kind: str) -> None:
         torch.save({"kind": "ctxgcd-state", "schema": 99}, path)
     elif kind == "list":
         torch.save([1], path)
+    elif kind == "one bit":  # of a parameter, which torch itself loads without a word
+        parameter = checkpoint.load(path, "ctxgcd-state")["network"]["tail.weight"].numpy().tobytes()
+        place = content.index(parameter)
+        path.write_bytes(content[:place] + bytes([content[place] ^ 1]) + content[place + 1 :])
+        torch.load(path, weights_only=True)
+    elif kind == "of another run":
+        content = checkpoint.load(path, "ctxgcd-state")
+        checkpoint.save(path, "ctxgcd-state", content | {"identity": "another"})
     else:
         path.write_bytes({"cut": content[: len(content) // 2], "empty": b"", "text": b"state"}[kind])
 
 
-@pytest.mark.parametrize("kind", ["cut", "empty", "text", "list", "other kind", "other schema"])
+@pytest.mark.parametrize("kind", WORDS)
 def test_a_damaged_state_is_refused(tmp_path: Path, kind: str) -> None:
     trained(tmp_path, "a.pt", epochs=2, **SIMGCD)
     damage(tmp_path / "a.pt", kind)
@@ -468,14 +491,14 @@ def test_a_damaged_state_is_refused(tmp_path: Path, kind: str) -> None:
     sentence = str(raised.value)
     assert str(tmp_path / "a.pt") in sentence
     assert "\n" not in sentence
-    words = "delete it to start" if kind in ("cut", "empty", "text") else "expected 'ctxgcd-state' of schema 1"
-    assert words in sentence
+    assert WORDS[kind] in sentence
+    assert "delete it to start that run anew" in sentence
 
 
 def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     made, _ = trainer(tmp_path / "file", SIMGCD)
-    with pytest.raises(UserError, match="cannot be written"):
+    with pytest.raises(UserError, match=r"last\.pt cannot be read or written \(.*\); check the folder"):
         made.train()
 
 
@@ -509,11 +532,29 @@ def test_divergence_in_the_first_epoch_names_no_epoch_before_it(tmp_path: Path) 
 
 def test_a_run_is_trained_by_one_process_at_a_time(tmp_path: Path) -> None:
     state = tmp_path / "state"
-    owner, other = checkpoint.owned(state), checkpoint.owned(state)
+    owner, other = checkpoint.owned(state), checkpoint.owned(state, patience=0.1)
     with owner, pytest.raises(UserError, match="is being trained by another process"):
         other.__enter__()
     with checkpoint.owned(state):  # free again
         assert state.is_dir()
+
+
+def test_a_second_process_waits_for_an_orphan_that_ends(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    script = f"""
+from pathlib import Path
+from ctxgcd.training.checkpoint import owned
+with owned(Path({str(tmp_path)!r})):
+    print("held", flush=True)
+    input()
+"""
+    call = [sys.executable, "-c", script]
+    with subprocess.Popen(call, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as orphan:
+        assert orphan.stdout
+        assert orphan.stdout.readline() == b"held\n"
+        Timer(1, orphan.kill).start()
+        with checkpoint.owned(tmp_path):
+            assert orphan.wait() == -signal.SIGKILL
+    assert capsys.readouterr().out == f"waiting for another process that trains the run of {tmp_path}\n"
 
 
 # -- views -----------------------------------------------------------------------------------------------
@@ -606,7 +647,7 @@ def test_fresh_and_kept_features_train_alike(cropper: Cropper, tmp_path: Path) -
         p = parameters(epochs=3, batch_size=16)
         labels = torch.where(torch.arange(280) % 3 == 0, torch.arange(280) % 2, -1)
         net = Network(nn.Identity(), 192, CLASSES, 16, 7, 0)
-        made = Trainer(p, Full(p), net, fresh_views(cropper, tmp_path), labels, tmp_path / name, "fresh")
+        made = Trainer(p, Full(p), net, fresh_views(cropper, tmp_path), labels, tmp_path / name, "fresh", ABOUT)
         made.train()
         results.append(net.state_dict())
     assert all(torch.equal(results[0][name], results[1][name]) for name in results[0])

@@ -13,6 +13,7 @@ from ctxgcd.benchmarks.weights import is_address
 from ctxgcd.config import Official
 from ctxgcd.config import parse as parse_params
 from ctxgcd.errors import UserError
+from ctxgcd.stopping import sign, stop_jobs_too
 from ctxgcd.targets import FORMATS, table_files
 
 # The folders of the official benchmarks may also stand in a Snakemake profile or after --config, as data=ROOT or
@@ -79,6 +80,14 @@ def requested_section(benchmark):
 shell.prefix(
     f'set -euo pipefail; export PATH={shlex.quote(os.path.dirname(sys.executable))}:"$PATH"; '
 )
+
+# A job ends when this process is gone, and stops when this process is told to.
+sign()
+
+
+onstart:
+    stop_jobs_too()
+
 
 # A check that finds its data missing names what all the requested benchmarks lack, not its own alone. In the
 # environment rather than in `params`: asking for other targets is no reason to check again.

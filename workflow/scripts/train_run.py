@@ -10,6 +10,7 @@ from pathlib import Path
 from ctxgcd.benchmarks.split import read_split
 from ctxgcd.errors import UserError, reported
 from ctxgcd.runs import check_possible, identity, read_estimate
+from ctxgcd.training import finished
 from ctxgcd.training.checkpoint import owned
 from ctxgcd.training.devices import borrowed_devices
 from ctxgcd.training.processes import is_a_started_one, started
@@ -46,18 +47,23 @@ def main() -> None:
     # With the row in its name: two rows with equal parameters may be trained at the same time.
     state = arguments.work / f"{own}-{parameters['row']}"
     count = 1 if parameters["method"] == "kmeans" else int(arguments.devices)
-    alone = nullcontext() if is_a_started_one() else owned(state)
-    with alone, borrowed_devices(count) as devices, started(devices) as (processes, device):
-        run(
-            parameters,
-            split=split,
-            files=files,
-            out=arguments.out,
-            state=state,
-            device=device,
-            processes=processes,
-            about={"identity": own, "split_sha256": split_hash, "code": arguments.code},
-        )
+    first = not is_a_started_one()
+    with owned(state) if first else nullcontext():
+        if first and finished.give(state, arguments.out):
+            print(f"this run was finished before; taken from {state}", flush=True)
+            return
+        with borrowed_devices(count) as devices, started(devices) as (processes, device):
+            run(
+                parameters,
+                split=split,
+                files=files,
+                state=state,
+                device=device,
+                processes=processes,
+                about={"identity": own, "split_sha256": split_hash, "code": arguments.code},
+            )
+        if first:
+            finished.give(state, arguments.out)
 
 
 if __name__ == "__main__":

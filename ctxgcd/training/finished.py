@@ -1,0 +1,54 @@
+"""A finished run is kept beside its resume state: asked for again, it is given without training.
+
+Snakemake deletes a job's outputs where it was killed before it recorded them, and where a value changed; a run whose
+training had ended is then not lost, and a value that is changed back finds its run again.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from pathlib import Path
+
+from ctxgcd.files import file_sha256, on_disk, replacing
+
+FILES = ("run.json", "history.csv", "params.yaml", "final.pt", "assignments.csv", "embeddings.npz")
+SUMS = "sha256.json"
+
+
+def draft(state: Path) -> Path:
+    """An empty folder for the files of a run that is about to be finished."""
+    made = state / "finishing"
+    with on_disk(made):
+        shutil.rmtree(made, ignore_errors=True)
+        made.mkdir(parents=True)
+    return made
+
+
+def keep(state: Path) -> None:
+    """Make the draft, which holds FILES, the finished run: whole or not at all."""
+    made = state / "finishing"
+    with on_disk(made):
+        (made / SUMS).write_text(json.dumps({name: file_sha256(made / name) for name in FILES}), encoding="utf-8")
+        os.replace(made, state / "finished")
+
+
+def give(state: Path, out: Path) -> bool:
+    """Copy a kept run to `out`; False where none is kept, or (told, and deleted) none that is as it was written."""
+    kept = state / "finished"
+    if not kept.exists():
+        return False
+    try:
+        sums = json.loads((kept / SUMS).read_text(encoding="utf-8"))
+        whole = sums == {name: file_sha256(kept / name) for name in FILES}
+    except (OSError, ValueError):
+        whole = False
+    if not whole:
+        print(f"warning: the finished run in {kept} is damaged, so it is trained anew", flush=True)
+        shutil.rmtree(kept)
+        return False
+    for name in FILES:  # copies: what DVC makes of the results must not reach the kept ones
+        with replacing(out / name) as temporary:
+            shutil.copyfile(kept / name, temporary)
+    return True

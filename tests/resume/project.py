@@ -1,0 +1,123 @@
+"""A small project to be killed: its demo is cut to few runs of many short epochs."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import psutil
+import yaml
+
+ROOT = Path(__file__).resolve().parents[2]
+PROGRAMS = Path(sys.executable).parent
+PARTS = ("Snakefile", "params.yaml", "profiles", "workflow", "ctxgcd")
+TIMES = ("seconds", "training_seconds", "steps_per_second", "peak_memory_mb")  # of a run, not of its numbers
+
+
+def fresh_copy(folder: Path) -> Path:
+    """What a run reads of the project, outside git."""
+    folder.mkdir(parents=True)
+    for name in PARTS:
+        if (ROOT / name).is_dir():
+            shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
+        else:
+            shutil.copy(ROOT / name, folder / name)
+    return folder
+
+
+def shrink(folder: Path, **protocol: Any) -> Path:
+    """Cut the main table of the demo to two trained rows of one seed, on the 500 labelled images."""
+    file = folder / "params.yaml"
+    params = yaml.safe_load(file.read_text())
+    params["seeds"] = [0]
+    params["rows"]["main"] = ["simgcd", "full-paper"]
+    params["protocols"]["fashion"] |= {"resize": 32, "crop": 32, "projector_width": 64, **protocol}
+    params["benchmarks"]["fashion"]["trial"] = True
+    file.write_text(yaml.safe_dump(params, sort_keys=False))
+    return folder
+
+
+def start(folder: Path, *words: str, log: Path | None = None) -> subprocess.Popen[bytes]:
+    """Start snakemake in a process group of its own, as a terminal or a supervisor does."""
+    with open(log or folder / "snakemake.log", "ab") as out:
+        return subprocess.Popen(
+            [str(PROGRAMS / "snakemake"), *words],
+            cwd=folder,
+            env=os.environ | {"PYTHONPATH": str(folder)},
+            stdin=subprocess.DEVNULL,
+            stdout=out,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+
+
+def finish(folder: Path, *words: str) -> str:
+    """Run snakemake to its end; its output."""
+    log = folder / "finish.log"
+    code = start(folder, *words, log=log).wait(timeout=1200)
+    assert code == 0, log.read_text()[-4000:]
+    return log.read_text()
+
+
+def processes(folder: Path) -> list[psutil.Process]:
+    """Every process that works in the project's folder, but for this one's own children that have ended."""
+    found = []
+    for process in psutil.process_iter():
+        try:
+            if Path(process.cwd()) == folder and process.status() != psutil.STATUS_ZOMBIE:
+                found.append(process)
+        except (psutil.Error, OSError):
+            continue
+    return found
+
+
+def trainers(folder: Path) -> list[psutil.Process]:
+    found = (p for p in processes(folder) if p.name().startswith("python"))
+    return [process for process in found if any("train_run.py" in word for word in process.cmdline())]
+
+
+def strike(folder: Path, snakemake: subprocess.Popen[bytes], how: str) -> None:
+    """Kill -9 (trainer, snakemake, both), or stop by a signal: term, interrupt (snakemake alone), ctrl-c (all)."""
+    if how in ("trainer", "both"):
+        for trainer in trainers(folder):
+            trainer.kill()
+    if how in ("snakemake", "both"):
+        snakemake.kill()
+    if how == "term":
+        snakemake.terminate()
+    if how == "interrupt":
+        snakemake.send_signal(signal.SIGINT)
+    if how == "ctrl-c":
+        os.killpg(snakemake.pid, signal.SIGINT)
+
+
+STRIKES = ("trainer", "snakemake", "both", "term", "interrupt", "ctrl-c")
+
+
+def quiet(folder: Path, patience: float) -> float:
+    """Wait until no process works in the folder any more; the seconds that took. Fails after `patience`."""
+    begun = time.monotonic()
+    while left := processes(folder):
+        assert time.monotonic() - begun < patience, [process.cmdline() for process in left]
+        time.sleep(0.1)
+    return time.monotonic() - begun
+
+
+def results(folder: Path) -> dict[str, bytes]:
+    """Every file of results/ by its path, without what tells how long a run took."""
+    found = {}
+    for file in sorted((folder / "results").rglob("*")):
+        if file.is_file():
+            content = file.read_bytes()
+            if file.name in ("run.json", "metrics.json"):
+                kept = {key: value for key, value in json.loads(content).items() if key not in TIMES}
+                content = json.dumps(kept).encode()
+            found[file.relative_to(folder).as_posix()] = content
+    return found

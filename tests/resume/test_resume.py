@@ -1,0 +1,61 @@
+"""Killed and stopped again and again, the workflow ends with the results of an uninterrupted one, bit for bit."""
+
+from __future__ import annotations
+
+import random
+import shutil
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.resume.project import finish, fresh_copy, quiet, results, shrink, start, strike, trainers
+
+TABLE = "results/main_fashion.csv"
+LONG = {"epochs": 24, "T_warm": 4, "view_bank": 2, "batch_size": 16}
+
+
+@pytest.fixture(scope="module")
+def clean(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A project whose two runs were trained without an interruption."""
+    folder = shrink(fresh_copy(tmp_path_factory.mktemp("clean") / "project"), **LONG)
+    finish(folder, TABLE, "--cores", "2")
+    return folder
+
+
+def test_the_results_are_those_of_an_uninterrupted_run(clean: Path, tmp_path: Path) -> None:
+    """Under one core and under two: neither the kills nor the number of cores change a bit."""
+    folder = tmp_path / "project"
+    shutil.copytree(clean, folder)
+    for made in ("results/runs", "work/runs"):
+        shutil.rmtree(folder / made)
+    log, chance = folder / "snakemake.log", random.Random(0)
+    for number, how in enumerate(("trainer", "both", "term", "snakemake", "ctrl-c")):
+        snakemake = start(folder, TABLE, "--cores", str(1 + number % 2))
+        while not any(folder.glob("work/runs/*/last.pt")) or not trainers(folder):  # in the middle of a training
+            assert snakemake.poll() is None, log.read_text()[-3000:]
+            time.sleep(0.05)
+        time.sleep(chance.uniform(0, 2))
+        strike(folder, snakemake, how)
+        assert snakemake.wait(timeout=20) != 0
+        quiet(folder, patience=15)
+        if how in ("snakemake", "both"):
+            finish(folder, "--unlock")
+    told = log.read_text() + finish(folder, TABLE, "--cores", "1")
+    assert "goes on after epoch" in told
+    assert "stopped; what was finished is kept" in told
+    assert "Traceback" not in told
+    assert results(folder) == results(clean)
+    assert "Nothing to be done" in finish(folder, "-n", TABLE)
+    assert not list(folder.rglob("*.tmp*"))
+
+
+def test_a_value_changed_and_changed_back_finds_its_runs(clean: Path) -> None:
+    before, params = results(clean), (clean / "params.yaml").read_text()
+    shrink(clean, **{**LONG, "epochs": 6})
+    assert "epoch 6/6" in finish(clean, TABLE, "--cores", "2")
+    assert results(clean) != before
+    (clean / "params.yaml").write_text(params)
+    told = finish(clean, TABLE, "--cores", "2")
+    assert told.count("this run was finished before; taken from work/runs/") == 2
+    assert results(clean) == before
