@@ -37,8 +37,9 @@ def stoppable() -> Iterator[None]:
     try:
         yield
     finally:
-        for number, was in before.items():
-            signal.signal(number, was)
+        if signal.getsignal(next(iter(before), signal.SIGTERM)) is stop:  # else it ends, and they stay ignored
+            for number, was in before.items():
+                signal.signal(number, was)
 
 
 def sign() -> None:

@@ -1,0 +1,162 @@
+"""What is left when a job is stopped, the disk is full, or a kept run is damaged."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+
+from ctxgcd.errors import UserError
+from ctxgcd.files import replacing, write_text
+from ctxgcd.training import checkpoint, finished
+
+ROOT = Path(__file__).resolve().parents[2]
+
+JOB = """
+import sys, time
+from pathlib import Path
+from ctxgcd.errors import reported
+from ctxgcd.files import replacing
+
+with reported(), replacing(Path(sys.argv[1])) as temporary:
+    temporary.write_text("half")
+    print("ready", flush=True)
+    for _ in range(600):
+        time.sleep(0.1)
+"""
+
+
+def started(out: Path, **environment: str) -> subprocess.Popen[str]:
+    """A job in the middle of writing `out`."""
+    process = subprocess.Popen(
+        [sys.executable, "-c", JOB, str(out)],
+        cwd=ROOT,
+        env=os.environ | environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout
+    assert process.stdout.readline() == "ready\n"
+    return process
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_stopped_job_leaves_nothing_half_written(tmp_path: Path, number: signal.Signals) -> None:
+    out = tmp_path / "out.txt"
+    out.write_text("as it was")
+    process = started(out)
+    process.send_signal(number)
+    process.send_signal(number)
+    _, told = process.communicate(timeout=10)
+    assert process.returncode == 130
+    assert told == "stopped; what was finished is kept, and the same command goes on from there\n"
+    assert [path.name for path in tmp_path.iterdir()] == ["out.txt"]
+    assert out.read_text() == "as it was"
+
+
+def test_a_job_ends_with_the_snakemake_that_started_it(tmp_path: Path) -> None:
+    starter = subprocess.Popen(["sleep", "60"])
+    namespace = os.readlink("/proc/self/ns/pid") if sys.platform == "linux" else ""
+    job = started(tmp_path / "out.txt", CTXGCD_STARTED_BY=f"{starter.pid} {namespace}")
+    stranger = started(tmp_path / "other.txt", CTXGCD_STARTED_BY=f"{starter.pid} elsewhere")
+    time.sleep(1)
+    assert job.poll() is None
+    starter.kill()
+    starter.wait()
+    assert job.wait(timeout=10) == 130
+    assert stranger.poll() is None  # of a container or host from where that process is not seen
+    stranger.kill()
+    stranger.communicate()
+
+
+def test_what_nohup_ignores_stays_ignored(tmp_path: Path) -> None:
+    call = f"import signal; signal.signal(signal.SIGINT, signal.SIG_IGN)\n{JOB}"
+    with subprocess.Popen([sys.executable, "-c", call, str(tmp_path / "out")], cwd=ROOT, stdout=subprocess.PIPE) as job:
+        assert job.stdout
+        job.stdout.readline()
+        job.send_signal(signal.SIGINT)
+        time.sleep(0.5)
+        assert job.poll() is None
+        job.kill()
+
+
+@pytest.fixture
+def full_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system of one megabyte."""
+    folder = tmp_path / "small"
+    folder.mkdir()
+    done = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(folder)], capture_output=True)
+    if done.returncode:
+        pytest.skip(f"a small file system cannot be mounted here: {done.stderr.decode().strip()}")
+    yield folder
+    subprocess.run(["umount", "--lazy", str(folder)], check=True)
+
+
+def test_a_full_disk_leaves_the_former_state(full_disk: Path) -> None:
+    state = full_disk / "run" / "last.pt"
+    checkpoint.save(state, "ctxgcd-state", {"epoch": 1})
+    with pytest.raises(UserError, match=r"last\.pt cannot be read or written \(.*\); .*free"):
+        checkpoint.save(state, "ctxgcd-state", {"epoch": 2, "network": torch.zeros(2**20)})
+    assert checkpoint.load(state, "ctxgcd-state")["epoch"] == 1
+    text = full_disk / "text"
+    with pytest.raises(
+        UserError, match=r"text cannot be read or written \(No space left on device\); the disk is full"
+    ):
+        write_text(text, "x" * 2**21)
+    assert [path.name for path in full_disk.iterdir()] == ["run"]
+    assert [path.name for path in state.parent.iterdir()] == ["last.pt"]
+
+
+def test_a_read_only_folder_is_named(full_disk: Path) -> None:
+    subprocess.run(["mount", "-o", "remount,ro", str(full_disk)], check=True)
+    refused = r"cannot be read or written \(Read-only file system\); check the folder"
+    with pytest.raises(UserError, match=f"state {refused}"), checkpoint.owned(full_disk / "state"):
+        pass
+    with pytest.raises(UserError, match=f"text {refused}"):
+        write_text(full_disk / "text", "x")
+
+
+def test_errors_of_other_files_are_not_blamed_on_the_written_one(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError), replacing(tmp_path / "out"):
+        (tmp_path / "absent").read_text()
+
+
+def kept(state: Path) -> None:
+    made = finished.draft(state)
+    for name in finished.FILES:
+        (made / name).write_text(f"content of {name}")
+    finished.keep(state)
+
+
+def test_a_finished_run_is_given_again(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    assert not finished.give(tmp_path / "state", out)
+    finished.draft(tmp_path / "state")
+    assert not finished.give(tmp_path / "state", out)  # killed while the files were written
+    kept(tmp_path / "state")
+    (out / "run.json").parent.mkdir()
+    (out / "run.json").write_text("of another run")
+    assert finished.give(tmp_path / "state", out)
+    assert {path.name: path.read_text() for path in out.iterdir()} == {n: f"content of {n}" for n in finished.FILES}
+    (out / "final.pt").write_text("changed by a reader")
+    assert finished.give(tmp_path / "state", out)
+    assert (out / "final.pt").read_text() == "content of final.pt"
+
+
+@pytest.mark.parametrize("name", [*finished.FILES, finished.SUMS])
+def test_a_damaged_finished_run_is_trained_anew(tmp_path: Path, name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    kept(tmp_path)
+    file = tmp_path / "finished" / name
+    file.write_text(file.read_text()[:-1])
+    assert not finished.give(tmp_path, tmp_path / "out")
+    assert "is damaged, so it is trained anew" in capsys.readouterr().out
+    assert not (tmp_path / "out").exists()
+    assert not (tmp_path / "finished").exists()
