@@ -8,7 +8,7 @@ LOCK := $(shell $(PYTHON) -c "import hashlib; print(hashlib.sha256(open('require
 READY := $(VENV)/.ready-$(LOCK)
 
 .DEFAULT_GOAL := help
-.PHONY: help environment demo test check format lock dvc.yaml bench gpu-kit publish clean
+.PHONY: help environment demo test check verify soak format lock dvc.yaml bench gpu-kit publish clean
 
 help: ## list the targets
 	@grep -E '^[a-z.]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -43,6 +43,13 @@ check: $(READY) ## lint, format, types, import contract, workflow lint
 	$(BIN)/lint-imports
 	$(BIN)/snakefmt --check Snakefile workflow/rules
 	$(BIN)/snakemake --lint
+
+verify: $(READY) ## make the demo and compare its tables with the committed ones
+	$(BIN)/snakemake demo
+	$(BIN)/python workflow/scripts/verify_results.py
+
+soak: $(READY) ## kill and stop a demo 50 times and compare its results with an uninterrupted one's (an hour)
+	$(BIN)/python -m tests.resume.soak --kills 50
 
 format: $(READY) ## format Python and Snakemake files
 	$(BIN)/ruff check --fix .

@@ -12,7 +12,7 @@ from pydantic import BaseModel, ConfigDict, Discriminator, Field, PlainValidator
 
 from ctxgcd.errors import UserError, nearest
 
-SCHEMA = 1
+SCHEMA = 2  # docs/migration.md says what each one brought, and how an older file becomes the present one
 M = TypeVar("M", bound=BaseModel)
 
 
@@ -223,8 +223,6 @@ class Params(Closed):
 
     @model_validator(mode="after")
     def _refers_to_what_exists(self) -> Params:
-        if self.schema_ != SCHEMA:
-            raise ValueError(f"schema is {self.schema_}, but this version reads schema {SCHEMA}; see CHANGELOG.md")
         own = {
             f"seeds_of.{name}.{kind}": v for name, of in self.seeds_of.items() for kind, v in of.model_dump().items()
         }
@@ -273,7 +271,11 @@ def require(name: str, valid: Iterable[str], where: str, kind: str) -> None:
 
 
 def parse(config: Mapping[str, Any], origin: str = "params.yaml") -> Params:
-    """Validate a read params.yaml. Raises UserError with one sentence a fault."""
+    """Validate a read params.yaml. Raises UserError with one sentence a fault, of another schema with that alone."""
+    schema = config.get("schema", SCHEMA) if isinstance(config, Mapping) else SCHEMA
+    if type(schema) is int and schema != SCHEMA:
+        way = "docs/migration.md says what to change in it" if schema < SCHEMA else "take a newer version of ctxgcd"
+        raise UserError(f"{origin}: schema is {schema}, but this version reads schema {SCHEMA}; {way}") from None
     return validated(Params, config, origin)
 
 

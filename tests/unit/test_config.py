@@ -105,7 +105,9 @@ CASES: list[tuple[str, Any, list[str]]] = [
     ("seeds", [], ["seeds", "at least 1"]),
     ("seeds", [0, 0], ["seeds are [0, 0]", "different"]),
     ("seeds", [0, -1], ["seeds are [0, -1]", "integers from 0"]),
-    ("schema", 2, ["schema is 2", "reads schema 1"]),
+    ("schema", 1, ["schema is 1", "reads schema 2", "docs/migration.md says what to change in it"]),
+    ("schema", 3, ["schema is 3", "reads schema 2", "take a newer version"]),
+    ("schema", "2", ["schema: input should be a valid integer"]),
     # possible each on its own, not together
     (f"{PAPER}.crop", 300, [PAPER, "crop 300 is larger than resize 256", "give"]),
     # names that exist nowhere

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 import shutil
 import subprocess
@@ -16,6 +17,7 @@ import pytest
 from ctxgcd.errors import UserError
 from ctxgcd.tables import aggregate, published, render
 from ctxgcd.tables.display import method_name
+from ctxgcd.tables.verify import compare, verdict
 
 MAIN_ROWS = ["kmeans", "gcd", "simgcd", "full-paper", "full-released"]
 LOSS_ROWS = ["simgcd", "full-paper-without-n", "full-paper-without-c", "full-paper"]
@@ -421,3 +423,26 @@ def test_latex_compiles(hostile: render.Table, tmp_path: Path) -> None:
     command = ["pdflatex", "-interaction=nonstopmode", "-halt-on-error", "-draftmode", "x.tex"]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, errors="replace", check=False)
     assert done.returncode == 0, done.stdout[-2000:]
+
+
+# -- verify ----------------------------------------------------------------------------------------------
+
+
+def means(*values: float) -> pd.DataFrame:
+    row = {"benchmark": "fashion", "set": "unlabelled", "metric": "v2", "K": 10, "n": 3, "old_mean": math.nan}
+    return pd.DataFrame([row | {"method": f"row{i}", "all_mean": v, "new_mean": v / 2} for i, v in enumerate(values)])
+
+
+def test_verify_tells_equal_near_and_far() -> None:
+    reference = means(60.0, 70.0)
+    for value, equal, farthest, good in ((70.0, 4, "0.00", True), (71.5, 2, "1.50", True), (67.9, 2, "2.10", False)):
+        said, found = verdict({"main": compare(means(60.0, value), reference, "main")})
+        assert found == good
+        assert f"main: {equal} of 4 means equal, farthest {farthest} points" in said
+        assert ("NOT all within 2 points" in said) == (not good)
+        assert ("(row1, unlabelled v2, all_mean)" in said) == (value != 70.0)
+
+
+def test_verify_refuses_other_rows() -> None:
+    with pytest.raises(UserError, match=r"in one of the two tables only.*row1"):
+        compare(means(60.0), means(60.0, 70.0), "main")

@@ -1,0 +1,44 @@
+"""Measured numbers against those of another machine: equal, within rounding's reach, or apart."""
+
+from __future__ import annotations
+
+import pandas as pd
+
+from ctxgcd.errors import UserError
+
+# Points of a mean over seeds. One machine repeats a run bit for bit; another one adds in another order, and a training
+# carries that on: docs/measured/verify.md shows how far. A mistake in a loss or a metric costs more.
+TOLERANCE = 2.0
+KEYS = ["benchmark", "method", "set", "metric", "K", "n"]
+VALUES = ["all_mean", "old_mean", "new_mean"]
+
+
+def compare(ours: pd.DataFrame, reference: pd.DataFrame, table: str) -> pd.DataFrame:
+    """Every mean of two tables of one name beside each other: KEYS, `part`, `ours`, `reference`, `difference` (points).
+
+    Raises UserError where the rows are not the same ones.
+    """
+    pairs = [frame.set_index(KEYS)[VALUES].melt(var_name="part", ignore_index=False) for frame in (ours, reference)]
+    keyed = [pair.set_index("part", append=True).value.groupby(level=[*KEYS, "part"], dropna=False) for pair in pairs]
+    first, second = (of.first().dropna() for of in keyed)
+    if alone := sorted({str(key) for key in first.index.symmetric_difference(second.index)}):
+        raise UserError(
+            f"{table}: these means stand in one of the two tables only: {'; '.join(alone[:3])}"
+            f"{' and more' * (len(alone) > 3)}; compare tables of the same params.yaml"
+        )
+    joined = pd.DataFrame({"ours": first, "reference": second}).reset_index()
+    return joined.assign(difference=joined.ours - joined.reference)
+
+
+def verdict(compared: dict[str, pd.DataFrame]) -> tuple[str, bool]:
+    """A line a table and one for all, and whether every mean is within TOLERANCE."""
+    lines = []
+    for table, frame in compared.items():
+        apart = frame.difference.abs()
+        worst, equal = frame.iloc[int(apart.to_numpy().argmax())], int((apart == 0).sum())
+        where = f" ({worst.method}, {worst['set']} {worst.metric}, {worst.part})" if apart.max() > 0 else ""
+        lines.append(f"{table}: {equal} of {len(frame)} means equal, farthest {apart.max():.2f} points{where}")
+    largest = max(frame.difference.abs().max() for frame in compared.values())
+    good = bool(largest <= TOLERANCE)
+    said = "all within" if good else "NOT all within"
+    return "\n".join([*lines, f"{said} {TOLERANCE:g} points of the committed numbers"]), good

@@ -1,0 +1,69 @@
+"""Kill and stop a whole demo many times at random moments; it must end with the bits of an uninterrupted one."""
+
+from __future__ import annotations
+
+import argparse
+import random
+import subprocess
+import tempfile
+import time
+from collections import Counter
+from pathlib import Path
+
+from tests.resume.project import STRIKES, finish, fresh_copy, quiet, results, start, strike, trainers
+
+RISE = 6.0  # seconds within which Snakemake reads its files; strikes come after them, while jobs run
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--kills", type=int, default=50, help="at least so many")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--longest", type=float, default=20.0, help="seconds from the first job to a strike, at most")
+    parser.add_argument("--folder", type=Path, help="where to work (default: a temporary folder)")
+    arguments = parser.parse_args()
+    with tempfile.TemporaryDirectory() as temporary:
+        soak(arguments.folder or Path(temporary), arguments.kills, arguments.longest, random.Random(arguments.seed))
+
+
+def soak(folder: Path, kills: int, longest: float, chance: random.Random) -> None:
+    """Make a clean demo and a struck one; raise AssertionError where a result differs or a process is left."""
+    clean, struck = fresh_copy(folder / "clean"), fresh_copy(folder / "struck")
+    begun = time.monotonic()
+    finish(clean, "demo")
+    print(f"uninterrupted: {time.monotonic() - begun:.0f} s", flush=True)
+    done: Counter[str] = Counter()
+    slowest, begun = 0.0, time.monotonic()
+    while done.total() < kills:
+        snakemake = start(struck, "demo")
+        try:
+            snakemake.wait(RISE + chance.uniform(0, longest))
+            raise AssertionError(
+                f"ended after {done.total()} strikes: {(struck / 'snakemake.log').read_text()[-4000:]}"
+            )
+        except subprocess.TimeoutExpired:
+            how = chance.choice(STRIKES if trainers(struck) else STRIKES[1:])
+        strike(struck, snakemake, how)
+        assert snakemake.wait(60) != 0
+        slowest = max(slowest, quiet(struck, patience=60))
+        finish(struck, "--unlock")
+        done[how] += 1
+        print(
+            f"{done.total()}: {how}, {len(list(struck.glob('results/runs/*/*/*/run.json')))} runs trained", flush=True
+        )
+    finish(struck, "demo")
+    log = (struck / "snakemake.log").read_text()
+    print(
+        f"{done.total()} strikes in {time.monotonic() - begun:.0f} s: {dict(done)}; every process gone after at most "
+        f"{slowest:.1f} s; {log.count('goes on after epoch')} trainings went on, {log.count('was finished before')} "
+        f"finished ones were found again; tracebacks: {log.count('Traceback')}"
+    )
+    expected, found = results(clean), results(struck)
+    different = sorted(name for name in expected.keys() | found.keys() if expected.get(name) != found.get(name))
+    assert not different, f"{len(different)} of {len(expected)} files differ: {different[:5]}"
+    assert "Nothing to be done" in finish(struck, "-n", "demo")
+    print(f"all {len(expected)} files of results/ are equal, bit for bit, but for the times that runs took")
+
+
+if __name__ == "__main__":
+    main()
