@@ -1,4 +1,5 @@
-"""From images to the paper's tables. Targets: all_tables (default), demo, benchmark_NAME, check_data, plan, fetch_NAME."""
+"""From images to the paper's tables. Targets: all_tables (default), demo, benchmark_NAME, available_tables, check_data,
+plan, fetch_NAME."""
 
 from pathlib import Path
 
@@ -45,3 +46,6 @@ for name in PARAMS.benchmarks:
             benchmark_files(name),
         message:
             "Everything of this benchmark is in results/"
+
+
+include: "workflow/rules/asked.smk"
