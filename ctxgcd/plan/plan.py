@@ -9,7 +9,7 @@ from typing import Any
 
 from ctxgcd.config import Params
 from ctxgcd.files import write_rows
-from ctxgcd.plan.rates import ASSUMED, VARIABLE, Measured, Memory, Rate, measured
+from ctxgcd.plan.rates import VARIABLE, Measured, Memory, Rate, measured
 from ctxgcd.plan.sizes import disk_of
 from ctxgcd.plan.work import Work, classes_of, images_in, kept_views, work_of
 from ctxgcd.runs import Run, protocol_of, resolve
@@ -17,6 +17,9 @@ from ctxgcd.targets import existing_metrics
 
 COLUMNS = ["benchmark", "row", "seed", "state", "views", "device_hours", "views_per_second", "rate_from"]
 COLUMNS += ["peak_memory_mb", "peak_device_memory_mb", "memory_from"]
+LISTED = ["benchmark", "row", "seeds", "done", "to train", "million views", "device hours", "views/s", "from"]
+SUMMED = ["benchmark", "runs", "done", "to train", "million views", "device hours"]
+SUMMED += ["store GB", "kept GB", "results GB", "scratch GB", "host MiB", "device MiB"]
 DONE, TO_TRAIN, TO_MAKE = "done", "to train", "to make"
 KEPT = "(kept features)"  # stands for a row: what the runs of a benchmark share
 UNKNOWN = "?"
@@ -45,35 +48,31 @@ class Line:
 
 def write_plan(params: Params, runs: Iterable[Run], out: Path) -> str:
     """Write every run with its cost to the CSV `out`, and return the plan for reading."""
-    past, runs = measured(params), list(dict.fromkeys(runs))
+    runs = list(dict.fromkeys(runs))
     if not runs:
         return "These targets need no run."
-    lines = plan(params, runs, past)
+    lines = plan(params, runs, measured(params))
     write_rows(out, COLUMNS, map(_row, lines))
-    benchmarks = list(dict.fromkeys(line.benchmark for line in lines))
-    sums = [_sum(params, name, [line for line in lines if line.benchmark == name]) for name in benchmarks]
-    return "\n".join([*_listed(lines), "", *_summed(sums), "", *_notes(lines, out)])
+    return "\n".join([*_listed(lines), "", *_summed(params, lines), "", *_notes(lines, out)])
 
 
-def plan(params: Params, runs: Iterable[Run], past: Measured) -> list[Line]:
+def plan(params: Params, runs: list[Run], past: Measured) -> list[Line]:
     """One line a run, benchmark by benchmark; after those of each the features that they share, if any is to train."""
-    asked = sorted(runs, key=lambda run: run.benchmark)
-    order = list(dict.fromkeys(run.benchmark for run in runs))
-    planned = [{"benchmark": run.benchmark, "row": run.row, "seeds": [run.seed]} for run in asked]
+    planned = [{"benchmark": run.benchmark, "row": run.row, "seeds": [run.seed]} for run in runs]
     done = {Run(one["benchmark"], one["row"], one["seed"]) for one in existing_metrics(params, planned)}
     lines = []
-    for benchmark in order:
+    for benchmark in dict.fromkeys(run.benchmark for run in runs):
         entry = params.benchmarks[benchmark]
-        images, resolved = images_in(entry), []
+        images, to_train = images_in(entry), []
         for run in (run for run in runs if run.benchmark == benchmark):
             p = resolve(params, benchmark, run.row, run.seed)
-            work, rate = work_of(images, classes_of(entry, p), p), past.rate(benchmark, p)
-            memory = past.memory(benchmark, p)
-            lines.append(Line(benchmark, run.row, run.seed, DONE if run in done else TO_TRAIN, work, rate, memory))
-            resolved += [p] * (run not in done)
-        if shared := sum(kept_views(images, resolved).values()):
-            whole = resolve(params, benchmark, "simgcd+view_bank=0", params.seeds[0])
-            rate, memory = past.rate(benchmark, whole), past.memory(benchmark, whole)
+            state, work = DONE if run in done else TO_TRAIN, work_of(images, classes_of(entry, p), p)
+            rate, memory = past.rate(benchmark, p), past.memory(benchmark, p)
+            lines.append(Line(benchmark, run.row, run.seed, state, work, rate, memory))
+            to_train += [p] * (state == TO_TRAIN)
+        if shared := sum(kept_views(images, to_train).values()):
+            whole = resolve(params, benchmark, "simgcd+view_bank=0", params.seeds[0])  # a view through all of the trunk
+            rate, memory = past.rate(benchmark, whole), Memory(None, None, "")
             lines.append(Line(benchmark, KEPT, None, TO_MAKE, Work(test=shared), rate, memory))
     return lines
 
@@ -88,84 +87,79 @@ def _row(line: Line) -> dict[str, Any]:
     }
 
 
-def _sources(lines: Iterable[Line]) -> list[str]:
-    return list(dict.fromkeys(line.rate.source for line in lines))
-
-
 def _listed(lines: list[Line]) -> list[str]:
     """A line for each row of each benchmark: its seeds, how many are done, the cost of the others."""
-    sources = _sources(lines)
-    groups: dict[tuple[str, str], list[Line]] = {}
+    sources, groups = _sources(lines), dict[tuple[str, str], list[Line]]()
     for line in lines:
         groups.setdefault((line.benchmark, line.row), []).append(line)
-    head = ["benchmark", "row", "seeds", "done", "to train", "million views", "device hours", "views/s", "from"]
     table = []
     for (benchmark, row), own in groups.items():
-        done, rate = sum(line.state == DONE for line in own), own[0].rate.of(own[0].work)
         seeds = [line.seed for line in own if line.seed is not None]
-        cost = [f"{sum(line.views for line in own) / 1e6:,.1f}", _hours(sum(line.hours for line in own))]
+        done, rate = sum(line.state == DONE for line in own), own[0].rate.of(own[0].work)
         counts = [str(done), str(len(own) - done)] if seeds else ["", ""]
+        cost = [f"{sum(line.views for line in own) / 1e6:,.1f}", _hours(sum(line.hours for line in own))]
         source = f"[{sources.index(own[0].rate.source) + 1}]"
         table.append([benchmark, row, _seeds(seeds), *counts, *cost, f"{rate:,.1f}" if rate else "", source])
-    return _aligned(head, table, texts=3)
+    return _aligned(LISTED, table, texts=3)
+
+
+def _summed(params: Params, lines: list[Line]) -> list[str]:
+    """A line for each benchmark and one for all: runs, cost, disk and memory."""
+    by_name = {name: [line for line in lines if line.benchmark == name] for name in (line.benchmark for line in lines)}
+    sums = [_sum(params, name, own) for name, own in by_name.items()]
+    names = list(by_name)
+    if len(sums) > 1:
+        *added, host, device = ([value for value in column if value is not None] for column in zip(*sums, strict=True))
+        sums.append([*map(sum, added), *(max(found, default=None) for found in (host, device))])
+        names.append("all")
+    table = [[name, *map(_text, SUMMED[1:], values)] for name, values in zip(names, sums, strict=True)]
+    return _aligned(SUMMED, table, texts=1)
 
 
 def _sum(params: Params, benchmark: str, lines: list[Line]) -> list[float | None]:
-    """Of a benchmark: runs, done, to train, million views, hours, GB of store, kept, results and scratch, peak MiB."""
+    """The numbers of a benchmark, as SUMMED names them."""
     runs = [line for line in lines if line.seed is not None]
-    asked = [line for line in runs if line.state != DONE]
-    sizes: list[float | None] = [0.0] * 4
-    if asked:
-        resolved = [resolve(params, benchmark, line.row, line.seed or 0) for line in asked]
-        entry = params.benchmarks[benchmark]
-        disk = disk_of(entry, images_in(entry), protocol_of(params, benchmark).resize, resolved)
-        sizes = [None if b is None else b / 1e9 for b in (disk.store, disk.kept, disk.results, disk.scratch)]
-    peaks = [
-        max((peak for peak in found if peak is not None), default=None)
-        for found in ([line.memory.host for line in runs], [line.memory.device for line in runs])
-    ]
-    counts = [len(runs), len(runs) - len(asked), len(asked), sum(line.views for line in lines) / 1e6]
-    return [benchmark, *counts, sum(line.hours for line in lines), *sizes, *peaks]  # type: ignore[list-item]
+    to_train = [resolve(params, benchmark, line.row, line.seed or 0) for line in runs if line.state == TO_TRAIN]
+    entry, resize = params.benchmarks[benchmark], protocol_of(params, benchmark).resize
+    disk = disk_of(entry, images_in(entry), resize, to_train)
+    sizes = [None if size is None else size / 1e9 for size in (disk.store, disk.kept, disk.results, disk.scratch)]
+    views, hours = sum(line.views for line in lines) / 1e6, sum(line.hours for line in lines)
+    peaks = [(line.memory.host, line.memory.device) for line in runs]
+    host, device = (max((peak for peak in of if peak is not None), default=None) for of in zip(*peaks, strict=True))
+    return [len(runs), len(runs) - len(to_train), len(to_train), views, hours, *sizes, host, device]
 
 
-def _summed(sums: list[list[Any]]) -> list[str]:
-    head = ["benchmark", "runs", "done", "to train", "million views", "device hours"]
-    head += ["store GB", "kept GB", "results GB", "scratch GB", "host MiB", "device MiB"]
-    if len(sums) > 1:
-        columns = list(zip(*sums, strict=True))[1:]
-        added = [sum(filter(None, column)) for column in columns[:8]]
-        largest = [max(filter(None, column), default=None) for column in columns[8:]]
-        sums = [*sums, ["all", *added, *largest]]
-    digits = [0, 0, 0, 1, None, 2, 2, 2, 2, 0, 0]
-    table = [
-        [
-            row[0],
-            *(
-                UNKNOWN if value is None else _hours(value) if places is None else f"{value:,.{places}f}"
-                for value, places in zip(row[1:], digits, strict=True)
-            ),
-        ]
-        for row in sums
-    ]
-    return _aligned(head, table, texts=1)
+def _sources(lines: Iterable[Line]) -> list[str]:
+    """Where rates and memory come from, in the order in which they are referred to by number."""
+    rates, memories = ([getattr(line, what).source for line in lines] for what in ("rate", "memory"))
+    return [source for source in dict.fromkeys(rates + memories) if source]
 
 
 def _notes(lines: list[Line], out: Path) -> list[str]:
-    said = [f"[{number}] {source}" for number, source in enumerate(_sources(lines), start=1)]
-    memory = dict.fromkeys(line.memory.source for line in lines if line.seed is not None)
-    notes = [
-        *said,
-        f"Memory: {'; '.join(memory)}. A run's peak; of a benchmark the largest that is known ({UNKNOWN}: not known).",
-        f"{KEPT}: test views and view banks that are made once for all runs of a benchmark; none, where work/ holds "
-        "them.",
-        "Disk: of the runs to train, as if work/ were empty; scratch: what one training takes while it runs.",
-        "Done: made with the parameters asked for now; a change of the code may ask for them again "
-        "(snakemake -n TARGET tells).",
-        f"Each run: {out}.",
+    sources = _sources(lines)
+    of_memory = sorted({sources.index(line.memory.source) + 1 for line in lines if line.memory.source})
+    known = "".join(f"[{number}]" for number in of_memory)
+    return [
+        *(f"[{number}] {source}" for number, source in enumerate(sources, start=1)),
+        f"{VARIABLE} sets your device's rate, in place of all others.",
+        f"Memory: the largest known peak of a run, from {known}."
+        if known
+        else "Memory: not known, nothing was measured.",
+        f"{KEPT}: test views and view banks, made once for all runs of a benchmark; work/ may hold them already.",
+        "Disk: of the runs to train, as if work/ were empty; scratch: what one training takes while it runs; "
+        f"{UNKNOWN}: not known.",
+        "Done: with the parameters asked for now; `snakemake -n TARGET` tells whether the code asks for them again.",
+        f"Run by run: {out}.",
     ]
-    if any(line.rate.source.startswith("assumed") for line in lines if line.state != DONE):
-        notes.append(f"{ASSUMED:g} views a second are assumed; {VARIABLE} sets your device's rate.")
-    return notes
+
+
+def _text(name: str, value: float | None) -> str:
+    if value is None:
+        return UNKNOWN
+    if name == "device hours":
+        return _hours(value)
+    digits = 2 if name.endswith("GB") else 1 if name == "million views" else 0
+    return f"{value:,.{digits}f}"
 
 
 def _hours(hours: float) -> str:

@@ -45,7 +45,7 @@ class Rate:
 
 @dataclass(frozen=True)
 class Memory:
-    """Peak MiB of the process and of its device, as far as known."""
+    """Peak MiB of the process and of its device, as far as known; without a source neither is."""
 
     host: float | None
     device: float | None
@@ -87,8 +87,8 @@ class Measured:
         contextual = self.bench.get(f"training step, contextual phase, {way}")
         if contextual and _benched(p):  # from a view bank both phases cost as much a view, and one is measured
             baseline = self.bench.get(f"training step, baseline phase, {way}", contextual)
-            rates = (float(row["ours"]) for row in (baseline, contextual))
-            return Rate(*rates, f"make bench, {way}; {contextual['device']}")
+            source = f"make bench, {way}; {contextual['device']}"
+            return Rate(float(baseline["ours"]), float(contextual["ours"]), source)
         upper = "; of a view bank's views, which pass the tail alone, an upper bound" if p["view_bank"] else ""
         return Rate(ASSUMED, ASSUMED, f"assumed, not measured{upper}")
 
@@ -102,7 +102,7 @@ class Measured:
             peak, on_host = float(row["ours"]), row["device"].startswith("cpu:")
             source = f"make bench, a float32 step of {BENCHED_STEP} images; {row['device']}"
             return Memory(peak if on_host else None, None if on_host else peak, source)
-        return Memory(None, None, "not known")
+        return Memory(None, None, "")
 
     def _alike(self, benchmark: str, p: Mapping[str, Any]) -> list[Finished]:
         """Finished runs that see images as this one does, on one device: of its benchmark and method, then of its
@@ -118,7 +118,7 @@ class Measured:
 
 
 def measured(params: Params) -> Measured:
-    """Read what lies below results/ and in the environment. Raises UserError for a damaged file or a rate that is none."""
+    """Read what lies below results/ and in the environment. Raises UserError for a damaged file or an odd rate."""
     return Measured(_finished(params), _bench(Path("results/bench/steps.csv")), _asked())
 
 
@@ -176,8 +176,6 @@ def _step(p: Mapping[str, Any]) -> int:
 
 
 def _named(found: list[Finished]) -> str:
-    methods, benchmarks = (
-        {get(run): None for run in found} for get in (lambda r: r.p["method"], lambda r: r.benchmark)
-    )
-    runs = "1 run" if len(found) == 1 else f"{len(found)} runs"
-    return f"measured: {runs} of {', '.join(methods)} on {', '.join(benchmarks)}; {found[0].device}"
+    methods = ", ".join(dict.fromkeys(run.p["method"] for run in found))
+    benchmarks = ", ".join(dict.fromkeys(run.benchmark for run in found))
+    return f"measured: {len(found)} run{'s' * (len(found) > 1)} of {methods} on {benchmarks}; {found[0].device}"

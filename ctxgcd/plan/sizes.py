@@ -18,7 +18,7 @@ SAMPLE = 2000  # images in embeddings.npz
 
 @dataclass(frozen=True)
 class Shape:
-    """A backbone's trunk output: places (crop / stride) squared and `extra` ones, of `channels`; its feature; a block."""
+    """A backbone: its trunk gives (crop / stride)^2 + extra places of `channels`, the whole of it `dim` features."""
 
     stride: int
     extra: int
@@ -51,7 +51,9 @@ class Disk:
 
 
 def disk_of(entry: Benchmark, images: Images, resize: int, runs: list[dict[str, Any]]) -> Disk:
-    """What the runs of one benchmark take, with nothing of it there yet."""
+    """What the runs of one benchmark take, with nothing of it there yet; nothing where there is no run."""
+    if not runs:
+        return Disk(0, 0, 0, 0)
     every = images.train + images.test
     store = store_bytes(source_of(entry.model_dump()), every, resize)
     shape = SHAPES.get(runs[0]["model"])
