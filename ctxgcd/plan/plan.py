@@ -109,8 +109,8 @@ def _summed(params: Params, lines: list[Line]) -> list[str]:
     sums = [_sum(params, name, own) for name, own in by_name.items()]
     names = list(by_name)
     if len(sums) > 1:
-        *added, host, device = ([value for value in column if value is not None] for column in zip(*sums, strict=True))
-        sums.append([*map(sum, added), *(max(found, default=None) for found in (host, device))])
+        *added, scratch, host, device = ([v for v in column if v is not None] for column in zip(*sums, strict=True))
+        sums.append([*map(sum, added), *(max(found, default=None) for found in (scratch, host, device))])
         names.append("all")
     table = [[name, *map(_text, SUMMED[1:], values)] for name, values in zip(names, sums, strict=True)]
     return _aligned(SUMMED, table, texts=1)
@@ -142,12 +142,9 @@ def _notes(lines: list[Line], out: Path) -> list[str]:
     return [
         *(f"[{number}] {source}" for number, source in enumerate(sources, start=1)),
         f"{VARIABLE} sets your device's rate, in place of all others.",
-        f"Memory: the largest known peak of a run, from {known}."
-        if known
-        else "Memory: not known, nothing was measured.",
+        f"Memory: the largest known peak of a run{f', from {known}' if known else ''}; {UNKNOWN}: not known.",
         f"{KEPT}: test views and view banks, made once for all runs of a benchmark; work/ may hold them already.",
-        "Disk: of the runs to train, as if work/ were empty; scratch: what one training takes while it runs; "
-        f"{UNKNOWN}: not known.",
+        "Disk: of the runs to train, as if work/ were empty; scratch: what one training takes while it runs.",
         "Done: with the parameters asked for now; `snakemake -n TARGET` tells whether the code asks for them again.",
         f"Run by run: {out}.",
     ]

@@ -83,14 +83,15 @@ class Measured:
             return Rate(rate, rate, _named(found))
         if p["method"] == "kmeans":
             return Rate(None, None, "k-means: not measured here, counted as 0 hours")
-        way = f"{'view bank' if p['view_bank'] else 'exact'}, {p['precision']}"
-        contextual = self.bench.get(f"training step, contextual phase, {way}")
-        if contextual and _benched(p):  # from a view bank both phases cost as much a view, and one is measured
-            baseline = self.bench.get(f"training step, baseline phase, {way}", contextual)
-            source = f"make bench, {way}; {contextual['device']}"
-            return Rate(float(baseline["ours"]), float(contextual["ours"]), source)
-        upper = "; of a view bank's views, which pass the tail alone, an upper bound" if p["view_bank"] else ""
-        return Rate(ASSUMED, ASSUMED, f"assumed, not measured{upper}")
+        way = "view bank" if p["view_bank"] else "exact"
+        for precision in (p["precision"], "float32"):  # bf16 is measured where a device has instructions for it
+            contextual = self.bench.get(f"training step, contextual phase, {way}, {precision}")
+            if contextual and _benched(p):  # from a view bank both phases cost as much a view, and one is measured
+                baseline = self.bench.get(f"training step, baseline phase, {way}, {precision}", contextual)
+                source = f"make bench, {way}, {precision}; {contextual['device']}"
+                return Rate(float(baseline["ours"]), float(contextual["ours"]), source)
+        whole = "; views from a view bank, which pass the tail alone, counted like whole ones" if p["view_bank"] else ""
+        return Rate(ASSUMED, ASSUMED, f"assumed, not measured{whole}")
 
     def memory(self, benchmark: str, p: Mapping[str, Any]) -> Memory:
         """Peak memory of a run, from finished runs like it or the step that `make bench` measures."""

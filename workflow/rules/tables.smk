@@ -17,13 +17,14 @@ rule table:
     conda:
         "../envs/ctxgcd.yaml"
     params:
+        folder="results",
         request=lambda w: table_request(f"{w.kind}_{w.name}"),
         code=runs.code_hash(["tables"]),
     message:
         "Making the table {wildcards.kind}_{wildcards.name}"
     shell:
-        "python workflow/scripts/make_table.py --request {params.request:q} --out {output[0]:q} --metrics {input:q}"
-        " 2>&1 | tee {log:q}"
+        "python workflow/scripts/make_table.py --request {params.request:q} --stem {params.folder}/{wildcards.kind}_{wildcards.name}"
+        " --metrics {input:q} 2>&1 | tee {log:q}"
 
 
 # A main table of those of its benchmarks that are here, in a folder of its own: it never passes for the whole one.
@@ -40,6 +41,7 @@ use rule table as partial_table with:
         kind="main",
         name="|".join(table.removeprefix("main_") for table in PARAMS.all_tables.main),
     params:
+        folder=available.FOLDER,
         request=lambda w: table_request(
             f"{w.kind}_{w.name}", at_hand().lacking(f"{w.kind}_{w.name}")
         ),

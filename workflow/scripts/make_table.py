@@ -13,11 +13,11 @@ from ctxgcd.tables.make import make_table
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--request", type=json.loads, required=True, help="table, kind, rows, benchmarks, note as JSON")
-    parser.add_argument("--out", type=Path, required=True, help="the CSV; the other formats lie beside it")
+    parser.add_argument("--stem", type=Path, required=True, help="path of the outputs without suffix")
     parser.add_argument("--metrics", type=Path, nargs="+", required=True)
     arguments = parser.parse_args()
     metrics = [json.loads(path.read_text(encoding="utf-8")) for path in arguments.metrics]
-    make_table(metrics, arguments.request, arguments.out.with_suffix(""))
+    make_table(metrics, arguments.request, arguments.stem)
 
 
 if __name__ == "__main__":
