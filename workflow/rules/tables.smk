@@ -17,13 +17,13 @@ rule table:
     conda:
         "../envs/ctxgcd.yaml"
     params:
-        folder="results",
+        stem=lambda w, output: os.path.splitext(output[0])[0],
         request=lambda w: table_request(f"{w.kind}_{w.name}"),
         code=runs.code_hash(["tables"]),
     message:
         "Making the table {wildcards.kind}_{wildcards.name}"
     shell:
-        "python workflow/scripts/make_table.py --request {params.request:q} --stem {params.folder}/{wildcards.kind}_{wildcards.name}"
+        "python workflow/scripts/make_table.py --request {params.request:q} --stem {params.stem:q}"
         " --metrics {input:q} 2>&1 | tee {log:q}"
 
 
@@ -41,7 +41,7 @@ use rule table as partial_table with:
         kind="main",
         name="|".join(table.removeprefix("main_") for table in PARAMS.all_tables.main),
     params:
-        folder=available.FOLDER,
+        stem=lambda w, output: os.path.splitext(output[0])[0],
         request=lambda w: table_request(
             f"{w.kind}_{w.name}", at_hand().lacking(f"{w.kind}_{w.name}")
         ),
