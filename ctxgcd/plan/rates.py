@@ -14,7 +14,7 @@ from typing import Any
 
 from ctxgcd.config import Params
 from ctxgcd.errors import UserError
-from ctxgcd.plan.work import Work, classes_of, images_in, work_of
+from ctxgcd.plan.work import Work, classes_of, images_around, images_in, work_of
 
 ASSUMED = 1000.0  # views a second of one device, to plan with where nothing was measured
 VARIABLE = "CTXGCD_VIEWS_PER_SECOND"
@@ -99,7 +99,13 @@ class Measured:
             of_device = [run.of_device for run in found if run.of_device is not None]
             return Memory(max(run.host for run in found), max(of_device, default=None), _named(found))
         row = self.bench.get(BENCHED_MEMORY)
-        if row and p["method"] != "kmeans" and _benched(p) and not p["view_bank"] and _step(p) <= BENCHED_STEP:
+        if (
+            row
+            and p["method"] != "kmeans"
+            and _benched(p)
+            and not p["view_bank"]
+            and p["batch_size"] + images_around(p) <= BENCHED_STEP
+        ):
             peak, on_host = float(row["ours"]), row["device"].startswith("cpu:")
             source = f"make bench, a float32 step of {BENCHED_STEP} images; {row['device']}"
             return Memory(peak if on_host else None, None if on_host else peak, source)
@@ -169,11 +175,6 @@ def _kind(p: Mapping[str, Any]) -> tuple[Any, ...]:
 
 def _benched(p: Mapping[str, Any]) -> bool:
     return all(p[key] == value for key, value in BENCHED.items())
-
-
-def _step(p: Mapping[str, Any]) -> int:
-    """Images of a step."""
-    return int(p["batch_size"]) + int(p.get("neighbour_images", 0))
 
 
 def _named(found: list[Finished]) -> str:

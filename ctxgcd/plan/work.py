@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -48,12 +49,16 @@ def work_of(images: Images, classes: int, p: dict[str, Any]) -> Work:
         return Work(distances=images.train * classes * p["kmeans_restarts"])
     steps, batch = images.train // p["batch_size"], p["batch_size"]
     contextual = active_epochs(p) if p["method"] == "full" else 0
-    around = p["neighbour_images"] // p["k"] * p["k"] if contextual else 0
     return Work(
         baseline=2 * steps * (p["epochs"] - contextual) * batch,
-        contextual=2 * steps * contextual * (batch + around),
+        contextual=2 * steps * contextual * (batch + images_around(p)),
         test=images.train + images.test,
     )
+
+
+def images_around(p: Mapping[str, Any]) -> int:
+    """Images that a contextual step sees beside its batch: those of whole queries."""
+    return int(p["neighbour_images"] // p["k"] * p["k"]) if p["method"] == "full" else 0
 
 
 def kept_views(images: Images, runs: list[dict[str, Any]]) -> dict[str, int]:
