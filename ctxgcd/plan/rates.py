@@ -99,13 +99,8 @@ class Measured:
             of_device = [run.of_device for run in found if run.of_device is not None]
             return Memory(max(run.host for run in found), max(of_device, default=None), _named(found))
         row = self.bench.get(BENCHED_MEMORY)
-        if (
-            row
-            and p["method"] != "kmeans"
-            and _benched(p)
-            and not p["view_bank"]
-            and p["batch_size"] + images_around(p) <= BENCHED_STEP
-        ):
+        exact = p["method"] != "kmeans" and not p["view_bank"] and _benched(p)
+        if row and exact and p["batch_size"] + images_around(p) <= BENCHED_STEP:
             peak, on_host = float(row["ours"]), row["device"].startswith("cpu:")
             source = f"make bench, a float32 step of {BENCHED_STEP} images; {row['device']}"
             return Memory(peak if on_host else None, None if on_host else peak, source)

@@ -99,18 +99,18 @@ def test_rates_by_source_most_specific_first(params: Params, monkeypatch: pytest
     hours = rate().hours(Work(baseline=10, contextual=20, test=5))
     assert hours == pytest.approx((15 / 4.365 + 20 / 4.06) / 3600)
 
-    views = {
-        b: work_of(params.benchmarks[b].images, 1, resolve(params, b, "simgcd", 0)).views for b in ("scars", "cub")
-    }  # type: ignore[arg-type]
-    finish(params, Run("scars", "simgcd", 0), views["scars"] / 50)
+    def views(benchmark: str, row: str) -> int:
+        images = params.benchmarks[benchmark].images
+        assert isinstance(images, Images)
+        return work_of(images, 1, resolve(params, benchmark, row, 0)).views
+
+    finish(params, Run("scars", "simgcd", 0), views("scars", "simgcd") / 50)
     assert rate().baseline == pytest.approx(50)
     assert rate().source == f"measured: 1 run of simgcd on scars; {CPU}"
-    full = work_of(params.benchmarks["scars"].images, 1, resolve(params, "scars", "full-paper", 0))  # type: ignore[arg-type]
-    finish(params, Run("scars", "full-paper", 0), full.views / 40)
+    finish(params, Run("scars", "full-paper", 0), views("scars", "full-paper") / 40)
     assert rate().source == f"measured: 1 run of full on scars; {CPU}"
-    own = work_of(params.benchmarks["cub"].images, 1, p)  # type: ignore[arg-type]
-    finish(params, Run("cub", "full-paper", 0), own.views / 20)
-    finish(params, Run("cub", "full-paper", 1), own.views / 60)
+    finish(params, Run("cub", "full-paper", 0), views("cub", "full-paper") / 20)
+    finish(params, Run("cub", "full-paper", 1), views("cub", "full-paper") / 60)
     assert rate().baseline == pytest.approx(30)  # of both runs' views over both runs' seconds
     assert rate().source == f"measured: 2 runs of full on cub; {CPU}"
     assert measured(params).rate("cub", resolve(params, "cub", "simgcd+view_bank=2", 0)).source.startswith("make bench")
@@ -198,11 +198,11 @@ def test_disk_of_the_demo_by_hand(params: Params) -> None:
 
 def test_disk_of_fresh_views_and_of_unknown_backbones(params: Params, committed: dict[str, Any]) -> None:
     entry, p = params.benchmarks["cifar10"], resolve(params, "cifar10", "simgcd", 0)
-    disk = sizes.disk_of(entry, entry.images, 256, [p])  # type: ignore[arg-type]
+    disk = sizes.disk_of(entry, entry.images, 256, [p])
     assert disk.kept == 0
     assert disk.scratch is not None
     assert disk.scratch > 60_000 * 197 * 768 * 2  # the test views' file
-    odd = sizes.disk_of(entry, entry.images, 256, [p | {"model": "resnet50"}])  # type: ignore[arg-type]
+    odd = sizes.disk_of(entry, entry.images, 256, [p | {"model": "resnet50"}])
     assert (odd.store, odd.kept) == (disk.store, None)
 
 
