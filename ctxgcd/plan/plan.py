@@ -1,49 +1,25 @@
-"""The plan of some runs: every one with its cost, sums a benchmark, and where each number comes from."""
+"""The plan of some runs, laid out: every row with its cost, sums a benchmark, where each number comes from."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from ctxgcd.config import Params
 from ctxgcd.files import write_rows
-from ctxgcd.plan.rates import VARIABLE, Measured, Memory, Rate, measured
+from ctxgcd.plan.lines import DONE, KEPT, TO_TRAIN, Line, plan
+from ctxgcd.plan.rates import VARIABLE, measured
 from ctxgcd.plan.sizes import disk_of
-from ctxgcd.plan.work import Work, classes_of, images_in, kept_views, work_of
+from ctxgcd.plan.work import images_in
 from ctxgcd.runs import Run, protocol_of, resolve
-from ctxgcd.targets import existing_metrics
 
 COLUMNS = ["benchmark", "row", "seed", "state", "views", "device_hours", "views_per_second", "rate_from"]
 COLUMNS += ["peak_memory_mb", "peak_device_memory_mb", "memory_from"]
 LISTED = ["benchmark", "row", "seeds", "done", "to train", "million views", "device hours", "views/s", "from"]
 SUMMED = ["benchmark", "runs", "done", "to train", "million views", "device hours"]
 SUMMED += ["store GB", "kept GB", "results GB", "scratch GB", "host MiB", "device MiB"]
-DONE, TO_TRAIN, TO_MAKE = "done", "to train", "to make"
-KEPT = "(kept features)"  # stands for a row: what the runs of a benchmark share
 UNKNOWN = "?"
-
-
-@dataclass(frozen=True)
-class Line:
-    """A run (or what runs share: seed None) with its cost; one that is done costs nothing."""
-
-    benchmark: str
-    row: str
-    seed: int | None
-    state: str
-    work: Work
-    rate: Rate
-    memory: Memory
-
-    @property
-    def hours(self) -> float:
-        return self.rate.hours(self.work) if self.state != DONE else 0.0
-
-    @property
-    def views(self) -> int:
-        return self.work.views if self.state != DONE else 0
 
 
 def write_plan(params: Params, runs: Iterable[Run], out: Path) -> str:
@@ -54,27 +30,6 @@ def write_plan(params: Params, runs: Iterable[Run], out: Path) -> str:
     lines = plan(params, runs, measured(params))
     write_rows(out, COLUMNS, map(_row, lines))
     return "\n".join([*_listed(lines), "", *_summed(params, lines), "", *_notes(lines, out)])
-
-
-def plan(params: Params, runs: list[Run], past: Measured) -> list[Line]:
-    """One line a run, benchmark by benchmark; after those of each the features that they share, if any is to train."""
-    planned = [{"benchmark": run.benchmark, "row": run.row, "seeds": [run.seed]} for run in runs]
-    done = {Run(one["benchmark"], one["row"], one["seed"]) for one in existing_metrics(params, planned)}
-    lines = []
-    for benchmark in dict.fromkeys(run.benchmark for run in runs):
-        entry = params.benchmarks[benchmark]
-        images, to_train = images_in(entry), []
-        for run in (run for run in runs if run.benchmark == benchmark):
-            p = resolve(params, benchmark, run.row, run.seed)
-            state, work = DONE if run in done else TO_TRAIN, work_of(images, classes_of(entry, p), p)
-            rate, memory = past.rate(benchmark, p), past.memory(benchmark, p)
-            lines.append(Line(benchmark, run.row, run.seed, state, work, rate, memory))
-            to_train += [p] * (state == TO_TRAIN)
-        if shared := sum(kept_views(images, to_train).values()):
-            whole = resolve(params, benchmark, "simgcd+view_bank=0", params.seeds[0])  # a view through all of the trunk
-            rate, memory = past.rate(benchmark, whole), Memory(None, None, "")
-            lines.append(Line(benchmark, KEPT, None, TO_MAKE, Work(test=shared), rate, memory))
-    return lines
 
 
 def _row(line: Line) -> dict[str, Any]:
@@ -109,8 +64,8 @@ def _summed(params: Params, lines: list[Line]) -> list[str]:
     sums = [_sum(params, name, own) for name, own in by_name.items()]
     names = list(by_name)
     if len(sums) > 1:
-        *added, scratch, host, device = ([v for v in column if v is not None] for column in zip(*sums, strict=True))
-        sums.append([*map(sum, added), *(max(found, default=None) for found in (scratch, host, device))])
+        *added, scratch, host, device = zip(*sums, strict=True)
+        sums.append([*map(_added, added), *map(_largest, (scratch, host, device))])
         names.append("all")
     table = [[name, *map(_text, SUMMED[1:], values)] for name, values in zip(names, sums, strict=True)]
     return _aligned(SUMMED, table, texts=1)
@@ -124,9 +79,19 @@ def _sum(params: Params, benchmark: str, lines: list[Line]) -> list[float | None
     disk = disk_of(entry, images_in(entry), resize, to_train)
     sizes = [None if size is None else size / 1e9 for size in (disk.store, disk.kept, disk.results, disk.scratch)]
     views, hours = sum(line.views for line in lines) / 1e6, sum(line.hours for line in lines)
-    peaks = [(line.memory.host, line.memory.device) for line in runs]
-    host, device = (max((peak for peak in of if peak is not None), default=None) for of in zip(*peaks, strict=True))
+    host, device = _largest(line.memory.host for line in runs), _largest(line.memory.device for line in runs)
     return [len(runs), len(runs) - len(to_train), len(to_train), views, hours, *sizes, host, device]
+
+
+def _added(values: Iterable[float | None]) -> float | None:
+    """The sum, not known where one of them is not."""
+    known = list(values)
+    return None if None in known else sum(filter(None, known))
+
+
+def _largest(values: Iterable[float | None]) -> float | None:
+    """The largest of those that are known."""
+    return max((value for value in values if value is not None), default=None)
 
 
 def _sources(lines: Iterable[Line]) -> list[str]:

@@ -18,7 +18,8 @@ from ctxgcd.config import Images, Params
 from ctxgcd.errors import UserError
 from ctxgcd.models.backbone import cut
 from ctxgcd.plan import rates, sizes
-from ctxgcd.plan.plan import KEPT, plan, write_plan
+from ctxgcd.plan.lines import KEPT, plan
+from ctxgcd.plan.plan import write_plan
 from ctxgcd.plan.rates import Measured, measured
 from ctxgcd.plan.work import Work, kept_views, work_of
 from ctxgcd.runs import Run, resolve
