@@ -1,15 +1,13 @@
-"""From images to the paper's tables. Targets: all_tables (default), demo, benchmark_NAME, check_data, plan, fetch_NAME."""
+"""From images to the paper's tables. Targets: all_tables (default), demo, benchmark_NAME, available_tables, check_data,
+plan, fetch_NAME."""
 
-import sys
 from pathlib import Path
 
 from ctxgcd.config import check_file
-from ctxgcd.errors import UserError
+from ctxgcd.errors import reported
 
-try:
+with reported(job=False):
     check_file(Path("params.yaml"))
-except UserError as error:
-    sys.exit(f"error: {error}")
 
 
 configfile: "params.yaml"
@@ -48,3 +46,6 @@ for name in PARAMS.benchmarks:
             benchmark_files(name),
         message:
             "Everything of this benchmark is in results/"
+
+
+include: "workflow/rules/asked.smk"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import sys
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 
 from ctxgcd.stopping import stoppable
 
@@ -21,13 +21,13 @@ def nearest(word: str, valid: Iterable[str]) -> str:
 
 
 @contextmanager
-def reported() -> Iterator[None]:
+def reported(job: bool = True) -> Iterator[None]:
     """Turn a UserError into one line on stderr and exit status 2; anything else is a bug and keeps its traceback.
 
-    SIGTERM, Ctrl-C and the end of the snakemake that started this job are one line too, and exit status 130.
+    In a job SIGTERM, Ctrl-C and the end of the snakemake that started it are one line too, with exit status 130.
     """
     try:
-        with stoppable():
+        with stoppable() if job else nullcontext():
             yield
     except UserError as error:
         print(f"error: {error}", file=sys.stderr, flush=True)

@@ -28,6 +28,11 @@ DEMO = "fashion"  # the benchmark that travels with the package
 FORMATS = ("csv", "md", "tex", "html")  # of every table
 KINDS = ("main", "ablation", "sensitivity", "statistics", "terms", *PAIRED)  # of tables made from runs
 BASELINE = "simgcd"  # the row that statistics compare with
+SHOWN = "full-paper"  # the row whose features are drawn
+
+TABLE_FILE = re.compile(rf"(?:.*/)?results/(?:available/)?((?:{'|'.join(KINDS)})_\w+)\.({'|'.join(FORMATS)})")
+RUN_FILE = re.compile(r"(?:.*/)?results/runs/([^/]+)/([^/]+)/seed(\d+)/[^/]+")
+FIGURE_FILE = re.compile(r"(?:.*/)?results/figures/([a-z]+)_(\w+)\.png")
 
 
 def table_rows(params: Params, kind: str, benchmark: str) -> list[str]:
@@ -199,12 +204,12 @@ def requested_benchmarks(params: Params, words: Iterable[str]) -> list[str]:
             requested.append(DEMO)
         elif match := re.fullmatch(r"benchmark_(\w+)", word):
             requested += table_benchmarks(params, f"ablation_{match[1]}")
-        elif match := re.fullmatch(rf"(?:.*/)?results/((?:{'|'.join(KINDS)})_\w+)\.({'|'.join(FORMATS)})", word):
+        elif match := TABLE_FILE.fullmatch(word):
             requested += table_benchmarks(params, match[1])
             for benchmark in table_benchmarks(params, match[1]):
                 for row in table_rows(params, match[1].partition("_")[0], benchmark):
                     _possible(params, benchmark, row)
-        elif match := re.fullmatch(r"(?:.*/)?results/runs/([^/]+)/([^/]+)/seed(\d+)/[^/]+", word):
+        elif match := RUN_FILE.fullmatch(word):
             resolve(params, match[1], match[2], int(match[3]))
             requested.append(_possible(params, match[1], match[2])["benchmark"])
         elif match := re.fullmatch(
@@ -213,6 +218,45 @@ def requested_benchmarks(params: Params, words: Iterable[str]) -> list[str]:
         ):
             requested += table_benchmarks(params, f"ablation_{match[1]}")
     return list(dict.fromkeys(requested or of_all))
+
+
+def runs_behind(params: Params, target: str) -> list[Run]:
+    """Every run that a target needs, each once; none of a target that is made without runs.
+
+    target: a rule (all_tables, demo, benchmark_NAME) or a file below results/, as requested_benchmarks takes them.
+    """
+    if target == "all_tables":
+        runs = [run for table in all_tables(params) for run in table_runs(params, table)]
+    elif match := re.fullmatch(r"(demo)|benchmark_(\w+)", target):
+        files = benchmark_files(params, DEMO if match[1] else match[2])
+        runs = [run for file in files for run in runs_behind(params, file)]
+    elif match := TABLE_FILE.fullmatch(target):
+        runs = table_runs(params, match[1])
+    elif match := RUN_FILE.fullmatch(target):
+        runs = [Run(match[1], match[2], int(match[3]))]
+    elif match := FIGURE_FILE.fullmatch(target):
+        figure, benchmark = match[1], match[2]
+        runs = runs_of(params, "sensitivity" if figure == "sensitivity" else "main", benchmark)
+        if figure == "curves":
+            runs = [run for run in runs if run.row != "kmeans"]
+        elif figure == "embedding":
+            runs = [shown_run(params, benchmark)]
+    else:
+        runs = []
+    return list(dict.fromkeys(runs))
+
+
+def shown_run(params: Params, benchmark: str) -> Run:
+    """The run whose features are drawn."""
+    return Run(benchmark, SHOWN, seeds_of(params, "main", benchmark)[0])
+
+
+def refuse_unknown_rules(words: Iterable[str], rules: Iterable[str]) -> None:
+    """Raise UserError for a target that is no rule and cannot be a file of ours, because these all lie in folders."""
+    rules = list(rules)
+    for word in words:
+        if word not in rules and re.fullmatch(r"\w+", word):
+            refuse(word, rules, "command line", "target")
 
 
 def check_all(params: Params) -> list[str]:

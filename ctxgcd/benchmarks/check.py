@@ -131,6 +131,13 @@ def check_section(section: Mapping[str, Any]) -> CheckResult:
     return replace(result, remarks=[*result.remarks, *_duplicates(section["benchmark"])])
 
 
+def problem_of(section: Mapping[str, Any]) -> str:
+    """Say in one line what a benchmark lacks before its runs could start, its weights included, or nothing."""
+    result = check_section(section)
+    ready, state = weights_state(section["weights"], section["sha256"])
+    return result.problem or ("" if ready else f"weights: {state}")
+
+
 def _duplicates(benchmark: str) -> list[str]:
     """Say what the search for equal images found, where it was made: after packing, because it needs their pixels."""
     file = Path(f"results/duplicates_{benchmark}.csv")

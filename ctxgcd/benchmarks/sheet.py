@@ -71,4 +71,5 @@ SHEET = Sheet(
     how_to_get="automatic: it travels inside the package; restore it from the repository",
     drawn_order=False,
     packed=True,
+    side=28,  # of the embedded images
 )

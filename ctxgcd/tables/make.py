@@ -27,11 +27,15 @@ TITLES = {
 def make_table(metrics: list[dict[str, Any]], request: dict[str, Any], stem: Path) -> None:
     """Aggregate and write a table as CSV, Markdown, LaTeX and HTML.
 
-    request: `table` (file stem), `kind`, `rows` in order, `benchmarks` in order, `note`,
-    and `pairs`, row -> row, of a table of differences.
+    request: `table` (file stem), `kind`, `rows` in order, `benchmarks` in order, `note`, those of the benchmarks that
+    are `absent`, and `pairs`, row -> row, of a table of differences.
     """
     kind, rows, benchmarks = request["kind"], request["rows"], request["benchmarks"]
     title = TITLES[kind].format(", ".join(map(benchmark_name, benchmarks)))
+    note = request["note"]
+    if absent := ", ".join(map(benchmark_name, request["absent"])):
+        title = f"Partial: {title}"
+        note = f"Not the whole table: neither data nor finished runs of {absent} were here. {note}".strip()
     if kind in ("statistics", *PAIRED):
         frame = statistics(metrics, pairs=request["pairs"], benchmark=benchmarks[0])
         write_listing(frame, statistics_listing(frame, title), stem)
@@ -43,5 +47,5 @@ def make_table(metrics: list[dict[str, Any]], request: dict[str, Any], stem: Pat
             long = sensitivity_table(metrics, rows=rows, benchmarks=benchmarks)
         else:
             long = long_table(metrics, table=request["table"], rows=rows, benchmarks=benchmarks)
-        write_table(long, stem, title=title, note=request["note"], kind=kind)
+        write_table(long, stem, title=title, note=note, kind=kind)
     print(f"{stem}: csv, md, tex and html written")

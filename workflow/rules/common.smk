@@ -4,15 +4,21 @@ import json
 import os
 import shlex
 import sys
+from functools import lru_cache
+from pathlib import Path
 
-from ctxgcd import runs, targets
+from snakemake.cli import get_argument_parser
+
+from ctxgcd import available, runs, targets
 from ctxgcd.benchmarks import use_places
+from ctxgcd.benchmarks.check import problem_of
 from ctxgcd.benchmarks.fetch import ARCHIVES
 from ctxgcd.benchmarks.fingerprint import data_fingerprint
 from ctxgcd.benchmarks.weights import is_address
 from ctxgcd.config import Official
 from ctxgcd.config import parse as parse_params
-from ctxgcd.errors import UserError
+from ctxgcd.errors import reported
+from ctxgcd.plan.plan import write_plan
 from ctxgcd.stopping import sign, stop_jobs_too
 from ctxgcd.targets import FORMATS, table_files
 
@@ -20,7 +26,10 @@ from ctxgcd.targets import FORMATS, table_files
 # data="{root: ROOT, cub: FOLDER}"; the environment wins. Taken out: a place is no part of what a run is.
 places = config.pop("data", {})
 
-try:
+# The targets of this call, as Snakemake reads them: it tells them itself only after this file.
+TARGETS = get_argument_parser().parse_known_args(sys.argv[1:])[0].targets
+
+with reported(job=False):
     PARAMS = parse_params(config)
     use_places(
         places,
@@ -28,9 +37,7 @@ try:
     )
     for warning in targets.check_all(PARAMS):
         print(f"warning: {warning}", file=sys.stderr)
-    REQUESTED = targets.requested_benchmarks(PARAMS, sys.argv[1:])
-except UserError as error:
-    sys.exit(f"error: {error}")
+    REQUESTED = targets.requested_benchmarks(PARAMS, TARGETS)
 
 TRAINING_CODE = runs.code_hash()
 
@@ -193,8 +200,16 @@ def weights_commands():
     return " && ".join(commands) or "echo no backbone has an address"
 
 
-def table_request(table):
-    """What a table holds, as JSON: its rows in order, its benchmarks, its title and note."""
+@lru_cache
+def at_hand():
+    """What the data at hand allows. It looks into every data folder: only for who asks for it."""
+    return available.available(
+        PARAMS, lambda benchmark: problem_of(json.loads(requested_section(benchmark)))
+    )
+
+
+def table_request(table, absent=()):
+    """What a table holds, as JSON: its rows in order, its benchmarks, those that it lacks, its title and note."""
     benchmarks = targets.table_benchmarks(PARAMS, table)
     kind = table.partition("_")[0]
     rows = {
@@ -208,15 +223,17 @@ def table_request(table):
             "rows": list(rows),
             "benchmarks": benchmarks,
             "pairs": targets.table_pairs(PARAMS, kind, benchmarks[0]),
+            "absent": list(absent),
             "note": " ".join(sorted(notes - {""})),
         }
     )
 
 
-def shown_run(wildcards):
-    """The run whose features are drawn."""
-    seed = targets.seeds_of(PARAMS, "main", wildcards.benchmark)[0]
-    return runs.Run(wildcards.benchmark, "full-paper", seed)
+def runs_behind(target):
+    """Every run that a target needs."""
+    if available.asked_for([target]):
+        return at_hand().runs_behind(target)
+    return targets.runs_behind(PARAMS, target)
 
 
 def benchmark_files(benchmark):

@@ -1,18 +1,11 @@
 """What a request would cost, before anything starts, and what there is already."""
 
 
+# Printed at the end of the Snakefile, before Snakemake plans anything: a job could not keep the targets beside it from
+# being made. The rule is there for `snakemake --list`.
 rule plan:
-    log:
-        "work/logs/plan.log",
-    localrule: True
-    conda:
-        "../envs/ctxgcd.yaml"
-    params:
-        config=json.dumps(config),
     message:
-        "Planning"
-    shell:
-        "python workflow/scripts/print_plan.py --config {params.config:q} 2>&1 | tee {log:q}"
+        "Planned"
 
 
 # Without a declared output: it tells what there is when it is asked, and asks for nothing to be made.

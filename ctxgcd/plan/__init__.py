@@ -1,0 +1,1 @@
+"""What runs would cost before any of them starts: views, device hours, disk, memory. Needs no data."""

@@ -1,0 +1,56 @@
+"""Every run of a plan with its cost, and what the runs of a benchmark share."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ctxgcd.config import Params
+from ctxgcd.plan.rates import Measured, Memory, Rate
+from ctxgcd.plan.work import Work, classes_of, images_in, kept_views, work_of
+from ctxgcd.runs import Run, resolve
+from ctxgcd.targets import existing_metrics
+
+DONE, TO_TRAIN, TO_MAKE = "done", "to train", "to make"
+KEPT = "(kept features)"  # stands for a row: what the runs of a benchmark share
+
+
+@dataclass(frozen=True)
+class Line:
+    """A run (or what runs share: seed None) with its cost; one that is done costs nothing."""
+
+    benchmark: str
+    row: str
+    seed: int | None
+    state: str
+    work: Work
+    rate: Rate
+    memory: Memory
+
+    @property
+    def hours(self) -> float:
+        return self.rate.hours(self.work) if self.state != DONE else 0.0
+
+    @property
+    def views(self) -> int:
+        return self.work.views if self.state != DONE else 0
+
+
+def plan(params: Params, runs: list[Run], past: Measured) -> list[Line]:
+    """One line a run, benchmark by benchmark; after those of each the features that they share, if any is to train."""
+    planned = [{"benchmark": run.benchmark, "row": run.row, "seeds": [run.seed]} for run in runs]
+    done = {Run(one["benchmark"], one["row"], one["seed"]) for one in existing_metrics(params, planned)}
+    lines = []
+    for benchmark in dict.fromkeys(run.benchmark for run in runs):
+        entry = params.benchmarks[benchmark]
+        images, to_train = images_in(entry), []
+        for run in (run for run in runs if run.benchmark == benchmark):
+            p = resolve(params, benchmark, run.row, run.seed)
+            state, work = DONE if run in done else TO_TRAIN, work_of(images, classes_of(entry, p), p)
+            rate, memory = past.rate(benchmark, p), past.memory(benchmark, p)
+            lines.append(Line(benchmark, run.row, run.seed, state, work, rate, memory))
+            to_train += [p] * (state == TO_TRAIN)
+        if shared := sum(kept_views(images, to_train).values()):
+            whole = resolve(params, benchmark, "simgcd+view_bank=0", params.seeds[0])  # a view through all of the trunk
+            rate, memory = past.rate(benchmark, whole), Memory(None, None, "")
+            lines.append(Line(benchmark, KEPT, None, TO_MAKE, Work(test=shared), rate, memory))
+    return lines

@@ -1,0 +1,148 @@
+"""The plan of some runs, laid out: every row with its cost, sums a benchmark, where each number comes from."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+from ctxgcd.config import Params
+from ctxgcd.files import write_rows
+from ctxgcd.plan.lines import DONE, KEPT, TO_TRAIN, Line, plan
+from ctxgcd.plan.rates import VARIABLE, measured
+from ctxgcd.plan.sizes import disk_of
+from ctxgcd.plan.work import images_in
+from ctxgcd.runs import Run, protocol_of, resolve
+
+COLUMNS = ["benchmark", "row", "seed", "state", "views", "device_hours", "views_per_second", "rate_from"]
+COLUMNS += ["peak_memory_mb", "peak_device_memory_mb", "memory_from"]
+LISTED = ["benchmark", "row", "seeds", "done", "to train", "million views", "device hours", "views/s", "from"]
+SUMMED = ["benchmark", "runs", "done", "to train", "million views", "device hours"]
+SUMMED += ["store GB", "kept GB", "results GB", "scratch GB", "host MiB", "device MiB"]
+UNKNOWN = "?"
+
+
+def write_plan(params: Params, runs: Iterable[Run], out: Path) -> str:
+    """Write every run with its cost to the CSV `out`, and return the plan for reading."""
+    runs = list(dict.fromkeys(runs))
+    if not runs:
+        return "These targets need no run."
+    lines = plan(params, runs, measured(params))
+    write_rows(out, COLUMNS, map(_row, lines))
+    return "\n".join([*_listed(lines), "", *_summed(params, lines), "", *_notes(lines, out)])
+
+
+def _row(line: Line) -> dict[str, Any]:
+    rate = line.rate.of(line.work)
+    return {
+        **{"benchmark": line.benchmark, "row": line.row, "seed": line.seed, "state": line.state, "views": line.views},
+        **{"device_hours": f"{line.hours:.6g}", "views_per_second": f"{rate:.6g}" if rate else ""},
+        **{"rate_from": line.rate.source, "memory_from": line.memory.source},
+        **{"peak_memory_mb": line.memory.host, "peak_device_memory_mb": line.memory.device},
+    }
+
+
+def _listed(lines: list[Line]) -> list[str]:
+    """A line for each row of each benchmark: its seeds, how many are done, the cost of the others."""
+    sources, groups = _sources(lines), dict[tuple[str, str], list[Line]]()
+    for line in lines:
+        groups.setdefault((line.benchmark, line.row), []).append(line)
+    table = []
+    for (benchmark, row), own in groups.items():
+        seeds = [line.seed for line in own if line.seed is not None]
+        done, rate = sum(line.state == DONE for line in own), own[0].rate.of(own[0].work)
+        counts = [str(done), str(len(own) - done)] if seeds else ["", ""]
+        cost = [f"{sum(line.views for line in own) / 1e6:,.1f}", _hours(sum(line.hours for line in own))]
+        source = f"[{sources.index(own[0].rate.source) + 1}]"
+        table.append([benchmark, row, _seeds(seeds), *counts, *cost, f"{rate:,.1f}" if rate else "", source])
+    return _aligned(LISTED, table, texts=3)
+
+
+def _summed(params: Params, lines: list[Line]) -> list[str]:
+    """A line for each benchmark and one for all: runs, cost, disk and memory."""
+    by_name = {name: [line for line in lines if line.benchmark == name] for name in (line.benchmark for line in lines)}
+    sums = [_sum(params, name, own) for name, own in by_name.items()]
+    names = list(by_name)
+    if len(sums) > 1:
+        *added, scratch, host, device = zip(*sums, strict=True)
+        sums.append([*map(_added, added), *map(_largest, (scratch, host, device))])
+        names.append("all")
+    table = [[name, *map(_text, SUMMED[1:], values)] for name, values in zip(names, sums, strict=True)]
+    return _aligned(SUMMED, table, texts=1)
+
+
+def _sum(params: Params, benchmark: str, lines: list[Line]) -> list[float | None]:
+    """The numbers of a benchmark, as SUMMED names them."""
+    runs = [line for line in lines if line.seed is not None]
+    to_train = [resolve(params, benchmark, line.row, line.seed or 0) for line in runs if line.state == TO_TRAIN]
+    entry, resize = params.benchmarks[benchmark], protocol_of(params, benchmark).resize
+    disk = disk_of(entry, images_in(entry), resize, to_train)
+    sizes = [None if size is None else size / 1e9 for size in (disk.store, disk.kept, disk.results, disk.scratch)]
+    views, hours = sum(line.views for line in lines) / 1e6, sum(line.hours for line in lines)
+    host, device = _largest(line.memory.host for line in runs), _largest(line.memory.device for line in runs)
+    return [len(runs), len(runs) - len(to_train), len(to_train), views, hours, *sizes, host, device]
+
+
+def _added(values: Iterable[float | None]) -> float | None:
+    """The sum, not known where one of them is not."""
+    known = list(values)
+    return None if None in known else sum(filter(None, known))
+
+
+def _largest(values: Iterable[float | None]) -> float | None:
+    """The largest of those that are known."""
+    return max((value for value in values if value is not None), default=None)
+
+
+def _sources(lines: Iterable[Line]) -> list[str]:
+    """Where rates and memory come from, in the order in which they are referred to by number."""
+    rates, memories = ([getattr(line, what).source for line in lines] for what in ("rate", "memory"))
+    return [source for source in dict.fromkeys(rates + memories) if source]
+
+
+def _notes(lines: list[Line], out: Path) -> list[str]:
+    sources = _sources(lines)
+    of_memory = sorted({sources.index(line.memory.source) + 1 for line in lines if line.memory.source})
+    known = "".join(f"[{number}]" for number in of_memory)
+    return [
+        *(f"[{number}] {source}" for number, source in enumerate(sources, start=1)),
+        f"{VARIABLE} sets your device's rate, in place of all others.",
+        f"Memory: the largest known peak of a run{f', from {known}' if known else ''}; {UNKNOWN}: not known.",
+        f"{KEPT}: test views and view banks, made once for all runs of a benchmark; work/ may hold them already.",
+        "Disk: of the runs to train, as if work/ were empty, where results are kept a second time; scratch: what one",
+        "training takes while it runs.",
+        "Done: with the parameters asked for now; `snakemake -n TARGET` tells whether the code asks for them again.",
+        f"Run by run: {out}.",
+    ]
+
+
+def _text(name: str, value: float | None) -> str:
+    if value is None:
+        return UNKNOWN
+    if name == "device hours":
+        return _hours(value)
+    digits = 2 if name.endswith("GB") else 1 if name == "million views" else 0
+    return f"{value:,.{digits}f}"
+
+
+def _hours(hours: float) -> str:
+    return f"{hours:,.1f}" if hours >= 10 or not hours else f"{hours:.3f}"
+
+
+def _seeds(seeds: list[int]) -> str:
+    """`0-9` of consecutive ones, else each."""
+    if len(seeds) > 2 and seeds == list(range(seeds[0], seeds[-1] + 1)):
+        return f"{seeds[0]}-{seeds[-1]}"
+    return ",".join(map(str, seeds))
+
+
+def _aligned(head: Sequence[str], rows: Sequence[Sequence[str]], texts: int) -> list[str]:
+    """Columns under a head: the first `texts` of them to the left, numbers to the right."""
+    widths = [max(len(row[column]) for row in (head, *rows)) for column in range(len(head))]
+    return [
+        "  ".join(
+            cell.ljust(width) if column < texts else cell.rjust(width)
+            for column, (cell, width) in enumerate(zip(row, widths, strict=True))
+        ).rstrip()
+        for row in (head, *rows)
+    ]

@@ -1,0 +1,178 @@
+"""How fast and how large runs were here: finished runs first, then `make bench`, else an assumption."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+from collections import Counter
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ctxgcd.config import Params
+from ctxgcd.errors import UserError
+from ctxgcd.plan.work import Work, classes_of, images_around, images_in, work_of
+
+ASSUMED = 1000.0  # views a second of one device, to plan with where nothing was measured
+VARIABLE = "CTXGCD_VIEWS_PER_SECOND"
+BENCHED = {"model": "vit_base_patch16_224.dino", "crop": 224, "tail_blocks": 1}  # whose steps `make bench` measures
+BENCHED_STEP, BENCHED_MEMORY = 248, "memory of a step of 248 images, 2 of 12 blocks"
+
+
+@dataclass(frozen=True)
+class Rate:
+    """Views a second (of k-means: distances) in the two phases; None where nothing says it."""
+
+    baseline: float | None
+    contextual: float | None
+    source: str
+
+    def hours(self, work: Work) -> float:
+        """Device hours of a run; 0 where the rate is not known."""
+        if self.baseline is None or self.contextual is None:
+            return 0.0
+        rest = work.baseline + work.test + work.distances
+        return (rest / self.baseline + work.contextual / self.contextual) / 3600
+
+    def of(self, work: Work) -> float | None:
+        """Views a second over a whole run."""
+        hours = self.hours(work)
+        return work.views / hours / 3600 if hours and work.views else None
+
+
+@dataclass(frozen=True)
+class Memory:
+    """Peak MiB of the process and of its device, as far as known; without a source neither is."""
+
+    host: float | None
+    device: float | None
+    source: str
+
+
+@dataclass(frozen=True)
+class Finished:
+    """A run that exists, as a measurement: what it had to do, device seconds, peak MiB."""
+
+    benchmark: str
+    p: Mapping[str, Any]
+    work: Work
+    seconds: float
+    device: str
+    host: float
+    of_device: float | None
+
+
+@dataclass(frozen=True)
+class Measured:
+    """All that was measured here: finished runs, the rows of results/bench/steps.csv by work, the user's own rate."""
+
+    runs: list[Finished]
+    bench: dict[str, dict[str, str]]
+    asked: float | None
+
+    def rate(self, benchmark: str, p: Mapping[str, Any]) -> Rate:
+        """The rate of a run: the user's, else of finished runs like it, else of `make bench`, else assumed."""
+        if self.asked and p["method"] != "kmeans":
+            return Rate(self.asked, self.asked, VARIABLE)
+        if found := self._alike(benchmark, p):
+            done = sum(run.work.views + run.work.distances for run in found)
+            rate = done / sum(run.seconds for run in found)
+            return Rate(rate, rate, _named(found))
+        if p["method"] == "kmeans":
+            return Rate(None, None, "k-means: not measured here, counted as 0 hours")
+        way = "view bank" if p["view_bank"] else "exact"
+        for precision in (p["precision"], "float32"):  # bf16 is measured where a device has instructions for it
+            contextual = self.bench.get(f"training step, contextual phase, {way}, {precision}")
+            if contextual and _benched(p):  # from a view bank both phases cost as much a view, and one is measured
+                baseline = self.bench.get(f"training step, baseline phase, {way}, {precision}", contextual)
+                source = f"make bench, {way}, {precision}; {contextual['device']}"
+                return Rate(float(baseline["ours"]), float(contextual["ours"]), source)
+        whole = "; views from a view bank, which pass the tail alone, counted like whole ones" if p["view_bank"] else ""
+        return Rate(ASSUMED, ASSUMED, f"assumed, not measured{whole}")
+
+    def memory(self, benchmark: str, p: Mapping[str, Any]) -> Memory:
+        """Peak memory of a run, from finished runs like it or the step that `make bench` measures."""
+        if found := self._alike(benchmark, p):
+            of_device = [run.of_device for run in found if run.of_device is not None]
+            return Memory(max(run.host for run in found), max(of_device, default=None), _named(found))
+        row = self.bench.get(BENCHED_MEMORY)
+        exact = p["method"] != "kmeans" and not p["view_bank"] and _benched(p)
+        if row and exact and p["batch_size"] + images_around(p) <= BENCHED_STEP:
+            peak, on_host = float(row["ours"]), row["device"].startswith("cpu:")
+            source = f"make bench, a float32 step of {BENCHED_STEP} images; {row['device']}"
+            return Memory(peak if on_host else None, None if on_host else peak, source)
+        return Memory(None, None, "")
+
+    def _alike(self, benchmark: str, p: Mapping[str, Any]) -> list[Finished]:
+        """Finished runs that see images as this one does, on one device: of its benchmark and method, then of its
+        method, then (but for k-means) any trained ones."""
+        kind = [run for run in self.runs if _kind(run.p) == _kind(p)]
+        same_method = [run for run in kind if run.p["method"] == p["method"]]
+        same_benchmark = [run for run in same_method if run.benchmark == benchmark]
+        found = same_benchmark or same_method or kind
+        if not found:
+            return []
+        device = Counter(run.device for run in found).most_common(1)[0][0]
+        return [run for run in found if run.device == device]
+
+
+def measured(params: Params) -> Measured:
+    """Read what lies below results/ and in the environment. Raises UserError for a damaged file or an odd rate."""
+    return Measured(_finished(params), _bench(Path("results/bench/steps.csv")), _asked())
+
+
+def _asked() -> float | None:
+    text = os.environ.get(VARIABLE)
+    if text is None:
+        return None
+    with suppress(ValueError):
+        if 0 < (rate := float(text)) < float("inf"):
+            return rate
+    raise UserError(f"{VARIABLE} is '{text}'; give a positive number of views a second")
+
+
+def _bench(file: Path) -> dict[str, dict[str, str]]:
+    if not file.is_file():
+        return {}
+    with file.open(encoding="utf-8", newline="") as opened:
+        return {row["work"]: row for row in csv.DictReader(opened)}
+
+
+def _finished(params: Params) -> list[Finished]:
+    found = []
+    for file in sorted(Path("results/runs").glob("*/*/seed*/metrics.json")):
+        try:
+            metrics = json.loads(file.read_text(encoding="utf-8"))
+            benchmark, p = metrics["benchmark"], metrics["parameters"]
+            if benchmark not in params.benchmarks:
+                continue
+            entry = params.benchmarks[benchmark]
+            with suppress(UserError):  # a user's own images may be away: then they measure nothing
+                # A run that went on after an interruption knows the whole time of its epochs alone.
+                seconds = max(metrics["seconds"], metrics.get("training_seconds", 0.0)) * metrics.get("processes", 1)
+                work = work_of(images_in(entry), classes_of(entry, p), p)
+                device, host = metrics["environment"]["device"], metrics["peak_memory_mb"]
+                of_device = metrics.get("peak_device_memory_mb")
+                found.append(Finished(benchmark, p, work, max(seconds, 1e-9), device, host, of_device))
+        except (ValueError, KeyError, TypeError):
+            raise UserError(f"{file} is damaged; delete it and make that run again") from None
+    return found
+
+
+def _kind(p: Mapping[str, Any]) -> tuple[Any, ...]:
+    """What decides how long a view takes: backbone, size, precision, what trains, and whether the trunk runs."""
+    seen = (p["model"], p["crop"], p["precision"])
+    return (*seen, None, False) if p["method"] == "kmeans" else (*seen, p["tail_blocks"], bool(p["view_bank"]))
+
+
+def _benched(p: Mapping[str, Any]) -> bool:
+    return all(p[key] == value for key, value in BENCHED.items())
+
+
+def _named(found: list[Finished]) -> str:
+    methods = ", ".join(dict.fromkeys(run.p["method"] for run in found))
+    benchmarks = ", ".join(dict.fromkeys(run.benchmark for run in found))
+    return f"measured: {len(found)} run{'s' * (len(found) > 1)} of {methods} on {benchmarks}; {found[0].device}"

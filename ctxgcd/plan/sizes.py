@@ -1,0 +1,85 @@
+"""What runs take on the disk, from shapes that are known without any data or weights."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import ceil
+from typing import Any
+
+from ctxgcd.benchmarks.registry import source_of
+from ctxgcd.benchmarks.source import store_bytes
+from ctxgcd.config import Benchmark, Images
+from ctxgcd.plan.work import classes_of, kept_views
+
+IN_MEMORY, ON_DISK = 4 * 2**30, 64 * 2**30  # as training/views.py keeps the test views of a training from fresh views
+LINE = 80  # bytes that an image takes in assignments.csv and predictions.csv together, its path included
+SAMPLE = 2000  # images in embeddings.npz
+
+
+@dataclass(frozen=True)
+class Shape:
+    """A backbone: its trunk gives (crop / stride)^2 + extra places of `channels`, the whole of it `dim` features."""
+
+    stride: int
+    extra: int
+    channels: int
+    dim: int
+    block: int  # parameters of one trained block
+
+    def values(self, crop: int, tail_blocks: int) -> int:
+        """Numbers that are kept of a view; of a backbone that is all trunk its feature."""
+        return (ceil(crop / self.stride) ** 2 + self.extra) * self.channels if tail_blocks else self.dim
+
+
+SHAPES = {
+    "vit_base_patch16_224.dino": Shape(stride=16, extra=1, channels=768, dim=768, block=12 * 768**2 + 13 * 768),
+    "tf_efficientnet_lite0": Shape(stride=32, extra=0, channels=320, dim=1280, block=320 * 1280),
+}
+
+
+@dataclass(frozen=True)
+class Disk:
+    """Bytes: packed images, kept features and view banks, results, and what one training holds only while it runs.
+
+    None: not known, because the backbone is none of SHAPES.
+    """
+
+    store: float
+    kept: float | None
+    results: float | None
+    scratch: float | None
+
+
+def disk_of(entry: Benchmark, images: Images, resize: int, runs: list[dict[str, Any]]) -> Disk:
+    """What the runs of one benchmark take, with nothing of it there yet; nothing where there is no run."""
+    if not runs:
+        return Disk(0, 0, 0, 0)
+    every = images.train + images.test
+    store = store_bytes(source_of(entry.model_dump()), every, resize)
+    shape = SHAPES.get(runs[0]["model"])
+    if shape is None:
+        return Disk(store, None, None, None)
+    crop, weights = runs[0]["crop"], [_weights(shape, classes_of(entry, p), p) for p in runs]
+    kept = 0
+    for name, views in kept_views(images, runs).items():
+        tail_blocks = int(name.split("-")[1].removeprefix("tail"))
+        kept += views * shape.values(crop, tail_blocks) * (2 if name.endswith("bf16") else 4)
+    sample = 2 * shape.dim * min(SAMPLE, images.train)
+    scratch = [0]
+    for p, own in zip(runs, weights, strict=True):
+        if p["method"] != "kmeans":
+            test_view = every * shape.values(crop, p["tail_blocks"]) * (2 if p["precision"] == "bf16" else 4)
+            in_file = not p["view_bank"] and IN_MEMORY < test_view <= ON_DISK
+            scratch.append(2 * own + test_view * in_file)  # weights and momentum, to resume from
+    return Disk(store, kept, sum(weights) + len(runs) * (every * LINE + sample), max(scratch))
+
+
+def _weights(shape: Shape, classes: int, p: dict[str, Any]) -> int:
+    """Bytes of a run's final.pt: trained blocks, heads and centres in float32."""
+    values = classes * shape.dim  # classifier or centres
+    if p["method"] != "kmeans":
+        width, out = p["projector_width"], p["projection_dim"]
+        values += p["tail_blocks"] * shape.block + (shape.dim + 1 + width + 1) * width + (width + 1) * out
+    if p["method"] == "gcd":
+        values += p["gcd_head_dim"] * out
+    return 4 * values

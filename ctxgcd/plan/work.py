@@ -1,0 +1,75 @@
+"""How much a run has to compute, counted without a clock."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from ctxgcd.benchmarks import place_of
+from ctxgcd.benchmarks.registry import source_of
+from ctxgcd.config import Benchmark, Images
+from ctxgcd.runs import ESTIMATED, active_epochs, k_of
+
+
+@dataclass(frozen=True)
+class Work:
+    """Views that pass the backbone (with a view bank: its tail), and for k-means the distances of all restarts.
+
+    baseline and contextual: train views of the epochs without and with context terms; test: views of the evaluation.
+    """
+
+    baseline: int = 0
+    contextual: int = 0
+    test: int = 0
+    distances: int = 0
+
+    @property
+    def views(self) -> int:
+        return self.baseline + self.contextual + self.test
+
+
+def images_in(entry: Benchmark) -> Images:
+    """The counts that params.yaml states; where it leaves them to a user's own folder, what lies there now."""
+    if entry.images != "any":
+        return entry.images
+    section = entry.model_dump()
+    counts = source_of(section).manifest(place_of(section))["part"].value_counts()
+    return Images(train=int(counts["train"]), test=int(counts.get("test", 0)))
+
+
+def classes_of(entry: Benchmark, p: dict[str, Any]) -> int:
+    """K of a run; while it is to be estimated, the true one stands for it."""
+    return k_of(entry) if p["K"] == ESTIMATED else int(p["K"])
+
+
+def work_of(images: Images, classes: int, p: dict[str, Any]) -> Work:
+    """The work of a run with the parameters `p`: two views an image a step, and each image's test view at the end."""
+    if p["method"] == "kmeans":
+        return Work(distances=images.train * classes * p["kmeans_restarts"])
+    steps, batch = images.train // p["batch_size"], p["batch_size"]
+    contextual = active_epochs(p) if p["method"] == "full" else 0
+    return Work(
+        baseline=2 * steps * (p["epochs"] - contextual) * batch,
+        contextual=2 * steps * contextual * (batch + images_around(p)),
+        test=images.train + images.test,
+    )
+
+
+def images_around(p: Mapping[str, Any]) -> int:
+    """Images that a contextual step sees beside its batch: those of whole queries."""
+    return int(p["neighbour_images"] // p["k"] * p["k"]) if p["method"] == "full" else 0
+
+
+def kept_views(images: Images, runs: list[dict[str, Any]]) -> dict[str, int]:
+    """Views of each kept file that the runs of one benchmark read, made once for all of them."""
+    every = images.train + images.test
+    views: dict[str, int] = {}
+    for p in runs:
+        if p["method"] == "kmeans" or p["K"] == ESTIMATED:
+            views[f"test_view-tail0-{p['precision']}"] = every
+        if bank := p.get("view_bank"):
+            tail, how = p["tail_blocks"], p["precision"]
+            views[f"test_view-tail{tail}-{how}"] = every
+            views[f"view_bank-tail{tail}-views{bank}-seed{p['view_bank_seed']}-{how}"] = bank * images.train
+    return views
