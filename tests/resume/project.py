@@ -15,6 +15,8 @@ from typing import Any
 import psutil
 import yaml
 
+from ctxgcd.training import checkpoint
+
 ROOT = Path(__file__).resolve().parents[2]
 PROGRAMS = Path(sys.executable).parent
 PARTS = ("Snakefile", "params.yaml", "profiles", "workflow", "ctxgcd")
@@ -111,7 +113,7 @@ def quiet(folder: Path, patience: float) -> float:
 
 
 def results(folder: Path) -> dict[str, bytes]:
-    """Every file of results/ by its path, without what tells how long a run took."""
+    """Every file of results/ by its path, without what tells how long a run took; of a checkpoint its content."""
     found = {}
     for file in sorted((folder / "results").rglob("*")):
         if file.is_file():
@@ -119,5 +121,7 @@ def results(folder: Path) -> dict[str, bytes]:
             if file.name in ("run.json", "metrics.json"):
                 kept = {key: value for key, value in json.loads(content).items() if key not in TIMES}
                 content = json.dumps(kept).encode()
+            elif file.name == "final.pt":  # equal contents pickle to other bytes where a string was read from a state
+                content = checkpoint.digest(checkpoint.load(file, "ctxgcd-model")).encode()
             found[file.relative_to(folder).as_posix()] = content
     return found

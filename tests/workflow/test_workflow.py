@@ -42,6 +42,7 @@ MAIN_ROWS = ["full-paper"]
 ABLATION_ROWS = ["simgcd", "full-paper-without-n", "full-paper", "full-released"]
 UNKNOWNS = {"full-paper+K=estimated": "full-paper"}
 SPEED = {"full-paper+precision=bf16+view_bank=2": "full-paper"}
+CURVES = "results/figures/curves_cub.png"
 BESIDE = [("cifar10", "kmeans", 0), ("cifar10", "gcd", 0)]  # runs that the real call makes beside its tables
 TRAINED = {(b, row, 0) for of in REAL.values() for b in of for row in MAIN_ROWS}
 TRAINED |= {("cub", row, 0) for row in ABLATION_ROWS}  # by all_tables
@@ -204,7 +205,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory, tiny: Project) -> tuple[P
     project.change(cut_to_real)
     tables = (*REAL, "ablation_cub", "statistics_cub", "terms_cub", "unknowns_cub", "speed_cub", "audit_published")
     targets = [f"results/{table}.{suffix}" for table in tables for suffix in ("csv", "md")]
-    result = project.call("--cores", "2", *targets, *(folder_of(run) + "/metrics.json" for run in BESIDE))
+    result = project.call("--cores", "2", *targets, CURVES, *(folder_of(run) + "/metrics.json" for run in BESIDE))
     assert result.code == 0, result.output[-6000:]
     return project, result
 
@@ -445,12 +446,6 @@ def test_learns_something(done: Project) -> None:
 # -- when it runs again ----------------------------------------------------------------------------------
 
 
-def test_second_call_has_nothing_to_do(done: Project) -> None:
-    result = done.dry("all_tables")
-    assert "Nothing to be done" in result.output
-    assert not result.trainings
-
-
 def test_caches_may_be_deleted(another: Project) -> None:
     """Also at another place: neither a folder's name nor a cache is part of what a run is."""
     shutil.rmtree(another.folder / "work")
@@ -475,23 +470,98 @@ def test_data_may_move_and_time_stamps_may_change(another: Project, tmp_path: Pa
     assert "Nothing to be done" in moved.dry("all_tables").output
 
 
-def test_learning_rate_trains_its_protocol_again(another: Project) -> None:
-    another.change(lambda content: content["protocols"]["paper"].update(lr=0.05))
-    planned = another.dry("all_tables", folder_of(BESIDE[0]) + "/metrics.json").trainings
-    assert planned == {run for run in TRAINED if run[0] not in (*BANKED, "imagenet_1k")}  # which has an lr of its own
+def touch(project: Project) -> None:
+    for file in project.folder.rglob("*.py"):
+        file.touch()
+    for name in ("Snakefile", "params.yaml"):
+        (project.folder / name).touch()
 
 
-@pytest.mark.parametrize("key", ["resize", "crop"])
-def test_a_value_of_the_views_trains_its_protocol_again(another: Project, key: str) -> None:
-    """Also in the call that makes the image store and the features anew: not only in the one after it."""
-    another.change(lambda content: content["protocols"]["paper"].update({key: {"resize": 40, "crop": 16}[key]}))
-    planned = another.dry("all_tables").trainings
-    assert planned == {run for run in TRAINED if run[0] not in BANKED}
+def commit(project: Project) -> None:
+    author = ["-c", "user.name=a", "-c", "user.email=a@example.org"]
+    for words in (["init", "--quiet"], ["add", "--all"], [*author, "commit", "--quiet", "--message", "all"]):
+        subprocess.run(["git", *words], cwd=project.folder, check=True)
 
 
-def test_a_value_of_the_context_trains_full_rows_alone(another: Project) -> None:
-    another.change(lambda content: content["settings"]["released"].update(lambda_c=0.2))
-    assert another.dry("all_tables").trainings == {("cub", "full-released", 0)}
+def comment(*files: str) -> Callable[[Project], None]:
+    """A change of some sources' text that changes nothing they do."""
+
+    def edit(project: Project) -> None:
+        for file in files:
+            with open(project.folder / file, "a") as source:
+                source.write("# one more line\n")
+
+    return edit
+
+
+def value(*place: str, to: Any) -> Callable[[Project], None]:
+    """Another value in params.yaml."""
+
+    def edit(content: dict[str, Any]) -> None:
+        for key in place[:-1]:
+            content = content[key]
+        content[place[-1]] = to
+
+    return lambda project: project.change(edit)
+
+
+def runs_of(*benchmarks: str) -> set[tuple[str, str, int]]:
+    return {run for run in TRAINED if run[0] in benchmarks}
+
+
+FRESH = {run for run in TRAINED if run[0] not in BANKED}  # of protocol `paper`
+TABLES = {"table": len(REAL) + 3}  # the main ones, ablation, statistics and terms
+ONE_TABLE = {"table": 1}
+OF_CUB = {"table": 4, "curves": 1}  # each table with a run of CUB
+# A change -> the runs that are trained again, and the other jobs beside their scores.
+CHANGES: dict[str, tuple[Callable[[Project], None], set[tuple[str, str, int]], dict[str, int]]] = {
+    "nothing": (lambda project: None, set(), {}),
+    "new time stamps": (touch, set(), {}),
+    "a commit": (commit, set(), {}),
+    "a line in every script": (comment("workflow/scripts/draw_curves.py", "workflow/scripts/train_run.py"), set(), {}),
+    "a line in a figure": (comment("ctxgcd/plots/curves.py"), set(), {"curves": 1}),
+    "a line in a table": (comment("ctxgcd/tables/render.py"), set(), TABLES | {"audit_published": 1}),
+    "a line in the scoring": (comment("ctxgcd/evaluation/scores.py"), set(), TABLES | {"score": len(TRAINED)}),
+    "a line in a loss": (comment("ctxgcd/losses/entropy.py"), TRAINED, TABLES | {"curves": 1}),
+    "the lr of a protocol": (
+        value("protocols", "paper", "lr", to=0.05),
+        FRESH - runs_of("imagenet_1k"),  # which has an lr of its own
+        {"table": len(REAL) + 3, "curves": 1},
+    ),
+    "the lr of a benchmark": (value("benchmarks", "cub", "overrides", to={"lr": 0.05}), runs_of("cub"), OF_CUB),
+    "epochs": (value("protocols", "bank", "epochs", to=5), runs_of("cifar10"), ONE_TABLE),
+    "threads": (value("protocols", "bank", "threads", to=2), runs_of("cifar10"), ONE_TABLE),
+    "a weight of a row": (
+        value("settings", "released", "lambda_c", to=0.2),
+        {("cub", "full-released", 0)},
+        {"table": 3},
+    ),
+    # Also in the call that makes the image store and the features anew: not only in the one after it.
+    "resize": (value("protocols", "paper", "resize", to=40), FRESH, TABLES | {"curves": 1, "image_store": 9}),
+    "crop": (value("protocols", "paper", "crop", to=16), FRESH, TABLES | {"curves": 1}),
+    "precision": (value("protocols", "bank", "precision", to="bf16"), runs_of("cifar10"), ONE_TABLE | {"features": 2}),
+    "the split seed": (value("split", "seed", to=1), TRAINED, TABLES | {"curves": 1, "split": 9, "manifest": 9}),
+    "the share of labels": (value("split", "labelled_share", to=0.6), TRAINED, TABLES | {"curves": 1, "split": 9}),
+    "a seed more": (value("seeds", to=[0, 7]), {(b, row, 7) for b, row, _ in TRAINED}, TABLES | {"curves": 1}),
+    "a benchmark more": (
+        value("tables", "main_ssb", to=["cub", "scars", "aircraft", "cub50"]),
+        {("cub50", row, 0) for row in MAIN_ROWS},
+        ONE_TABLE | {"split": 1, "manifest": 1, "image_store": 1},
+    ),
+    "how K is estimated": (value("estimate", "restarts", to=2), set(), {}),  # read by no run of all_tables
+}
+LISTED = ("manifest", "split", "image_store", "features", "estimate_k", "score", "table", "curves", "audit_published")
+
+
+@pytest.mark.parametrize("name", CHANGES)
+def test_a_change_runs_what_depends_on_it(another: Project, name: str) -> None:
+    """The table of changes and the jobs that they ask for; scores follow trainings."""
+    edit, trained, others = CHANGES[name]
+    edit(another)
+    result = another.dry("all_tables", CURVES)
+    assert result.trainings == trained
+    expected = {"score": len(trained)} | others
+    assert {rule: result.jobs.get(rule, 0) for rule in LISTED} == {rule: expected.get(rule, 0) for rule in LISTED}
 
 
 def test_another_way_to_estimate_k_trains_what_reads_it(another: Project) -> None:
@@ -499,13 +569,6 @@ def test_another_way_to_estimate_k_trains_what_reads_it(another: Project) -> Non
     result = another.dry("all_tables", "results/unknowns_cub.csv", "results/speed_cub.csv")
     assert result.trainings == {("cub", "full-paper+K=estimated", 0)}
     assert result.jobs["estimate_k"] == 1
-
-
-def test_another_precision_trains_its_protocol_again(another: Project) -> None:
-    another.change(lambda content: content["protocols"]["bank"].update(precision="bf16"))
-    result = another.dry("all_tables")
-    assert result.trainings == {run for run in TRAINED if run[0] in BANKED}
-    assert result.jobs["features"] == 2  # test views and view bank, kept in another precision
 
 
 def test_faster_settings_are_rows_of_a_table_of_their_own(done: Project) -> None:
@@ -526,6 +589,7 @@ def test_two_processes_make_the_run_of_one(another: Project) -> None:
     alone = pd.read_csv(folder / "history.csv"), pd.read_csv(folder / "predictions.csv")
     assert another.dry("results/main_ssb.csv", "--set-resources", "train:gpu=2").trainings == set()
     shutil.rmtree(folder)
+    shutil.rmtree(another.folder / "work/runs")  # where the run was kept
     wanted = f"{folder_of(('cub', 'full-paper', 0))}/metrics.json"
     result = another.call("--cores", "2", wanted, "--set-resources", "train:gpu=2")
     assert result.code == 0, result.output[-3000:]
@@ -541,18 +605,6 @@ def test_a_host_of_eight_gpus_gives_imagenet_all_of_them(another: Project) -> No
     assert result.code == 0, result.output
     asked = dict(re.findall(r'"benchmark": "(\w+)".*? --devices (\d)', result.output))
     assert asked == {"imagenet_1k": "8", "cub": "1"}
-
-
-def test_a_seed_more_trains_that_seed_alone(another: Project) -> None:
-    another.change(lambda content: content["seeds"].append(7))
-    result = another.dry("all_tables")
-    assert {seed for _, _, seed in result.trainings} == {7}
-    assert result.trainings == {(benchmark, row, 7) for benchmark, row, _ in TRAINED}
-
-
-def test_a_benchmark_more_trains_that_benchmark_alone(another: Project) -> None:
-    another.change(lambda content: content["tables"]["main_ssb"].append("cub50"))
-    assert another.dry("all_tables").trainings == {("cub50", row, 0) for row in MAIN_ROWS}
 
 
 def test_new_weights_train_again_but_a_moved_file_does_not(another: Project) -> None:
