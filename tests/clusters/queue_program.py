@@ -46,9 +46,10 @@ def supervise(number: int) -> None:
     with open(job["log"], "w") as log:
         environment = os.environ | {"SLURM_JOB_ID": str(number)} | gpus
         process = psutil.Popen(["sh", "-c", job["command"]], cwd=job["folder"], stdout=log, stderr=log, env=environment)
+        training = job["comment"].startswith("rule_train")
         while process.poll() is None:
             time.sleep(0.02)
-            if job["comment"].startswith("rule_train") and interrupt.exists() and any(Path().glob(interrupt.read_text())):
+            if training and interrupt.exists() and any(Path().glob(interrupt.read_text())):
                 interrupt.unlink()
                 end(process)
                 record(number, job | {"state": "TIMEOUT"})
