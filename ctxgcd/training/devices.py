@@ -69,8 +69,8 @@ def borrowed_devices(count: int, wait: float = 2.0) -> Iterator[list[torch.devic
 
     Devices are those of CUDA_VISIBLE_DEVICES, which a queue such as SLURM sets. One lock file a device lies in a
     folder of the host; the kernel lets go of it when the process ends, however it ends. All or none are held, so that
-    two trainings that want several never wait for one another. SLURM gives a device to one job alone, and may show
-    different ones as number 0 to two jobs, so there each job has a folder. Raises UserError where there are not so many.
+    two trainings that want several never wait for one another. SLURM lends a device to one job alone and may show
+    different ones to two jobs as number 0, so there each job has a folder. Raises UserError where they are too few.
     """
     if not torch.cuda.is_available():
         yield [torch.device("cpu")] * count
