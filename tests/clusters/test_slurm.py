@@ -140,7 +140,7 @@ def test_a_training_has_time_enough(params: Params) -> None:
 
 @pytest.fixture(scope="module")
 def carried_out(tmp_path_factory: pytest.TempPathFactory) -> tuple[Project, Queue, Result]:
-    """A training whose time is over after an epoch, and the packing of a folder with a broken image, both really run."""
+    """A training whose time is over after an epoch, and the packing of a broken image, both really run."""
     folder = tmp_path_factory.mktemp("slurm")
     project, queue = fresh(folder / "project", folder / "nothing"), queue_in(folder / "queue")
     painter = Painter(0)
