@@ -1,6 +1,6 @@
 """A queue of one host that answers to SLURM's commands: it records every submission and really runs it.
 
-Called by the name of a command (a link on PATH); its records lie in the folder QUEUE, where two files change what it
+Called with the name of a command and its words; its records lie in the folder QUEUE, where two files change what it
 does. `closed`: no job runs, each is said to have failed. `interrupt`, with a pattern: the first training that writes a
 file of that pattern ends as when its time is over, by SIGTERM and soon after SIGKILL.
 """
@@ -82,7 +82,7 @@ def states() -> str:
 
 def sacct(words: list[str]) -> None:
     """Print the states of all jobs, waiting for a change of one that runs: Snakemake asks more and more rarely."""
-    if "--name" not in words:  # it asks for a job step's reason, or for an account
+    if "--name" not in words:  # it asks for an account
         return
     before, until = states(), time.monotonic() + 20
     while states() == before and "RUNNING" in before and time.monotonic() < until:
@@ -99,10 +99,10 @@ def srun(words: list[str]) -> None:
 
 
 def main() -> None:
-    name, words = Path(sys.argv[0]).name, sys.argv[1:]
+    name, *words = sys.argv[1:]
     commands = {"sbatch": sbatch, "sacct": sacct, "srun": srun}
-    if words[:1] == ["supervise"]:
-        supervise(int(words[1]))
+    if name == "supervise":
+        supervise(int(words[0]))
     elif name in commands:
         commands[name](words)
     elif name == "sinfo":
