@@ -88,7 +88,8 @@ def submitted(tmp_path_factory: pytest.TempPathFactory) -> tuple[Queue, Result]:
     splits = [f"results/splits/{name}.{suffix}" for name in split for suffix in ("csv", "sha256")]
     made_before(project, *splits, *caches, f"{scored}/run.json", f"{scored}/assignments.csv")
     wanted = [*trainings, f"{scored}/metrics.json", "results/duplicates_scars.csv"]
-    result = queue.call(project, "profiles/mine", "--keep-going", *wanted)
+    # One more attempt, not three: the plugin looks ever more rarely while jobs only fail.
+    result = queue.call(project, "profiles/mine", "--keep-going", *wanted, "--preemptible-retries", "1")
     return queue, result
 
 
@@ -121,7 +122,7 @@ def test_what_needs_no_gpu_asks_for_none(submitted: tuple[Queue, Result]) -> Non
 def test_trainings_alone_are_sent_again(submitted: tuple[Queue, Result]) -> None:
     queue, result = submitted
     assert result.code != 0
-    assert len(queue.jobs("train", "cub_simgcd_0")) == ATTEMPTS
+    assert len(queue.jobs("train", "cub_simgcd_0")) == 2
     assert len(queue.jobs("score", "aircraft_simgcd_0")) == 1
 
 
