@@ -1,0 +1,208 @@
+"""Jobs through SLURM's executor plugin: what is asked of the queue, and what happens when a job's time is over.
+
+The queue is tests/clusters/queue_program.py; the plugin and everything behind it are the real ones.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from ctxgcd.config import Params
+from ctxgcd.plan.rates import ASSUMED
+from ctxgcd.plan.work import classes_of, images_in, work_of
+from ctxgcd.runs import resolve
+from ctxgcd.targets import all_tables, table_runs
+from tests.fixtures import Painter
+from tests.workflow.test_workflow import ROOT, Project, Result, fresh
+
+pytest.importorskip("snakemake_executor_plugin_slurm")
+PROFILE = ROOT / "profiles" / "slurm" / "config.yaml"
+RUN = "results/runs/fashion/simgcd/seed0"
+ATTEMPTS = 4
+
+
+@dataclass(frozen=True)
+class Queue:
+    """The queue's folder, which holds its commands."""
+
+    folder: Path
+
+    def jobs(self, rule: str, wildcards: str = "") -> list[dict[str, Any]]:
+        """The submissions of a rule's jobs, in order."""
+        begin = f"rule_{rule}_wildcards_{wildcards}"
+        files = sorted(self.folder.glob("*.json"), key=lambda file: int(file.stem))
+        return [job for file in files if (job := json.loads(file.read_text()))["comment"].startswith(begin)]
+
+    def call(self, project: Project, profile: str, *words: str) -> Result:
+        """Call Snakemake where the queue's commands are found, and where it is asked every second."""
+        own = {"QUEUE": str(self.folder), "PATH": f"{self.folder}{os.pathsep}{os.environ['PATH']}"}
+        often = ("--slurm-init-seconds-before-status-checks", "1", "--latency-wait", "5")
+        with pytest.MonkeyPatch.context() as patch:
+            for name, value in own.items():
+                patch.setenv(name, value)
+            return project.call("--workflow-profile", profile, *words, *often)
+
+
+def queue_in(folder: Path) -> Queue:
+    """A queue whose commands call the program; after a failure the plugin asks for ten reasons, which there are not."""
+    folder.mkdir()
+    program = ROOT / "tests" / "clusters" / "queue_program.py"
+    script = '#!/bin/sh\ncase "$*" in *--format=Reason*) exit;; esac\nexec {} {} {} "$@"\n'
+    for name in ("sbatch", "sacct", "srun", "sinfo", "sacctmgr", "scancel", "scontrol"):
+        (folder / name).write_text(script.format(sys.executable, program, name))
+        (folder / name).chmod(0o755)
+    return Queue(folder)
+
+
+def made_before(project: Project, *files: str) -> None:
+    """Stand for what earlier jobs made: nothing reads these files here."""
+    for name in files:
+        file = project.folder / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.touch()
+
+
+@pytest.fixture(scope="module")
+def submitted(tmp_path_factory: pytest.TempPathFactory) -> tuple[Queue, Result]:
+    """Jobs of each kind, asked of a queue that runs none, by a copy of the profile that is filled in as it says."""
+    folder = tmp_path_factory.mktemp("slurm")
+    project, queue = fresh(folder / "project", folder / "nothing"), queue_in(folder / "queue")
+    profile = project.folder / "profiles" / "mine" / "config.yaml"
+    profile.parent.mkdir()
+    filled = PROFILE.read_text().replace("# site: ", "").replace("ACCOUNT", "birds").replace("GPU_MODEL", "a100")
+    profile.write_text(filled.replace("GPU_PARTITION", "many_gpus").replace("PARTITION", "common"))
+    (queue.folder / "closed").touch()
+    trainings = [f"results/runs/{name}/simgcd/seed0/run.json" for name in ("cub", "imagenet_1k")]
+    scored = "results/runs/aircraft/simgcd/seed0"
+    planned = project.call("--summary", *trainings).output
+    caches = re.findall(r"^(work/(?:stores|weights)/\S+)", planned, re.MULTILINE)
+    split = ("cub", "imagenet_1k", "aircraft", "scars")
+    splits = [f"results/splits/{name}.{suffix}" for name in split for suffix in ("csv", "sha256")]
+    made_before(project, *splits, *caches, f"{scored}/run.json", f"{scored}/assignments.csv")
+    wanted = [*trainings, f"{scored}/metrics.json", "results/duplicates_scars.csv"]
+    # One more attempt, not three: the plugin looks ever more rarely while jobs only fail.
+    result = queue.call(project, "profiles/mine", "--keep-going", *wanted, "--preemptible-retries", "1")
+    return queue, result
+
+
+def test_a_training_asks_for_one_gpu(submitted: tuple[Queue, Result]) -> None:
+    job = submitted[0].jobs("train", "cub_simgcd_0")[0]
+    assert " ".join(job["options"]) == (
+        "--parsable --export=ALL -A birds -p many_gpus -t 240 --mem 32000 --nodes=1 --cpus-per-gpu=4 --gpus=a100:1"
+    )
+
+
+def test_a_training_of_eight_processes_is_one_task(submitted: tuple[Queue, Result]) -> None:
+    """Neither `--ntasks` nor `--ntasks-per-gpu`: the one task starts the processes, all on one host."""
+    job = submitted[0].jobs("train", "imagenet_1k_simgcd_0")[0]
+    assert " ".join(job["options"]) == (
+        "--parsable --export=ALL -A birds -p many_gpus -t 1440 --mem 128000 --nodes=1 --cpus-per-gpu=4 --gpus=a100:8"
+    )
+
+
+def test_what_needs_no_gpu_asks_for_none(submitted: tuple[Queue, Result]) -> None:
+    (job,) = submitted[0].jobs("score", "aircraft_simgcd_0")
+    assert " ".join(job["options"]) == (
+        "--parsable --export=ALL -A birds -p common -t 60 --mem 8000 --nodes=1 --ntasks=1 --cpus-per-task=1"
+    )
+    (job,) = submitted[0].jobs("image_store")
+    assert " ".join(job["options"]) == (
+        "--parsable --export=ALL -A birds -p common -t 480 --mem 32000 --nodes=1 --ntasks=1 --cpus-per-task=4"
+    )
+
+
+def test_trainings_alone_are_sent_again(submitted: tuple[Queue, Result]) -> None:
+    queue, result = submitted
+    assert result.code != 0
+    assert len(queue.jobs("train", "cub_simgcd_0")) == 2
+    assert len(queue.jobs("score", "aircraft_simgcd_0")) == 1
+
+
+def test_a_training_has_time_enough(params: Params) -> None:
+    """Twice what the longest of each benchmark takes at the rate that `plan` assumes, over all attempts."""
+    profile = yaml.safe_load(PROFILE.read_text())
+    assert profile["preemptible-retries"] + 1 == ATTEMPTS
+    train = profile["set-resources"]["train"]
+    for run in dict.fromkeys(run for table in all_tables(params) for run in table_runs(params, table)):
+        p = resolve(params, run.benchmark, run.row, run.seed)
+        if p["method"] == "kmeans":
+            continue
+        minutes, gpus = (eval(train[key], {"wildcards": run}) for key in ("runtime", "gpu"))
+        entry = params.benchmarks[run.benchmark]
+        hours = work_of(images_in(entry), classes_of(entry, p), p).views / ASSUMED / 3600 / gpus
+        assert minutes <= 24 * 60
+        assert minutes / 60 * (ATTEMPTS if minutes == 24 * 60 else 1) >= 2 * hours, run
+
+
+@pytest.fixture(scope="module")
+def carried_out(tmp_path_factory: pytest.TempPathFactory) -> tuple[Project, Queue, Result]:
+    """A training whose time is over after an epoch, and the packing of a broken image, both really run."""
+    folder = tmp_path_factory.mktemp("slurm")
+    project, queue = fresh(folder / "project", folder / "nothing"), queue_in(folder / "queue")
+    painter = Painter(0)
+    for class_id, name in enumerate(("ant", "bee", "cat")):
+        for number in range(4):
+            painter.save(folder / "mine" / name / f"{number}.jpg", class_id, 24, 40)
+    broken = folder / "mine" / "bee" / "2.jpg"
+    broken.write_bytes(broken.read_bytes()[:200])
+    (folder / "mine" / "labelled.txt").write_text("bee\n")
+
+    def small(content: dict[str, Any]) -> None:
+        quick = {"resize": 32, "crop": 32, "view_bank": 0, "projector_width": 64, "epochs": 4, "T_warm": 1}
+        content["protocols"]["fashion"] |= quick | {"teacher_warmup_epochs": 1, "batch_size": 64}
+        content["benchmarks"]["fashion"]["trial"] = True
+        content["benchmarks"]["mine"] = {
+            **{"reader": "folder", "path": str(folder / "mine"), "listing": "", "labelled": "labelled.txt"},
+            **{"classes": 3, "images": "any", "K": True, "protocol": "fashion", "entropy_weight": 1.0},
+            **{"overrides": {"batch_size": 8}, "settings": {}},
+        }
+
+    project.change(small)
+    wanted = [f"{RUN}/metrics.json", "results/duplicates_mine.csv"]
+    planned = project.call("--summary", *wanted).output
+    prepared = re.findall(
+        r"^(work/(?:stores/fashion|weights/|manifests/mine)\S+|results/splits/mine.csv)", planned, re.M
+    )
+    before = project.call("--cores", "2", *prepared)
+    assert before.code == 0, before.output
+    (queue.folder / "interrupt").write_text("work/runs/*/last.pt")
+    return project, queue, queue.call(project, "profiles/slurm", "--keep-going", *wanted)
+
+
+def test_a_training_whose_time_is_over_goes_on_after_its_last_epoch(carried_out: tuple[Project, Queue, Result]) -> None:
+    project, queue, result = carried_out
+    assert [job["state"] for job in queue.jobs("train", "fashion_simgcd_0")] == ["TIMEOUT", "COMPLETED"], result.output
+    log = (project.folder / "work/logs/train/fashion/simgcd/seed0.log").read_text()
+    assert re.search(r"goes on after epoch [123]$", log, re.MULTILINE), log
+    assert json.loads((project.folder / RUN / "metrics.json").read_text())["epoch"] == 3
+    assert "SLURM status is: 'TIMEOUT'" in result.output
+
+
+def test_the_step_of_a_training_is_one_task(carried_out: tuple[Project, Queue, Result]) -> None:
+    steps = [json.loads(line) for line in (carried_out[1].folder / "steps").read_text().splitlines()]
+    assert ["-n1", "--cpu-bind=q", "--cpus-per-gpu=4", "--gpus=1", "--nodes=1"] in steps
+
+
+def test_a_mistake_is_told_in_its_sentence_and_once(carried_out: tuple[Project, Queue, Result]) -> None:
+    _, queue, result = carried_out
+    assert result.code != 0
+    assert re.search(r"^error: \S+/bee/2.jpg cannot be decoded .*; replace it", result.output, re.MULTILINE), (
+        result.output
+    )
+    assert "Traceback" not in result.output
+    (job,) = queue.jobs("image_store", "mine")
+    assert job["state"] == "FAILED"
+
+
+def test_the_executor_is_no_part_of_a_run(carried_out: tuple[Project, Queue, Result]) -> None:
+    """What went through the queue is finished for a call without it, too."""
+    assert "Nothing to be done" in carried_out[0].dry(f"{RUN}/metrics.json").output

@@ -1,0 +1,64 @@
+"""Which devices a training borrows, where CUDA is made up and the locks are real."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+
+from ctxgcd.errors import UserError
+from ctxgcd.training import devices, pool
+from ctxgcd.training.devices import borrowed_devices
+
+CARDS = ("GPU-a", "GPU-b", "GPU-c")  # of the host; a process is shown a part of them, each time numbered from 0
+
+
+@pytest.fixture(autouse=True)
+def host(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    def visible() -> list[str]:
+        return [CARDS[int(number)] for number in os.environ["CUDA_VISIBLE_DEVICES"].split(",")]
+
+    @contextmanager
+    def borrowed(names: list[str], count: int) -> Iterator[Any]:
+        with pool.borrowed(names, count, tmp_path / "locks", wait=0.01) as held:
+            yield held
+
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: len(visible()))
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda number: SimpleNamespace(uuid=visible()[number]))
+    monkeypatch.setattr(devices, "borrowed", borrowed)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1")
+    monkeypatch.delenv("LOCAL_RANK", raising=False)
+
+
+def test_what_a_queue_shows_is_all_there_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "2")
+    with borrowed_devices(1) as held:
+        assert held == [torch.device("cuda", 0)]  # the first of those that are visible
+    with pytest.raises(UserError, match="2 devices are asked for, but 1 are visible"), borrowed_devices(2):
+        pass
+
+
+def test_a_card_is_the_same_whatever_its_number_is(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """SLURM may show two jobs two cards as number 0, or one card under two numbers."""
+    with borrowed_devices(1):  # GPU-a
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1")
+        with borrowed_devices(1) as other:  # GPU-b, at once
+            assert other == [torch.device("cuda", 0)]
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1,0")
+        with borrowed_devices(1) as held:  # GPU-a is taken under its other number too
+            assert held == [torch.device("cuda", 0)]
+            assert sorted(file.name for file in (tmp_path / "locks").iterdir()) == ["GPU-a.lock", "GPU-b.lock"]
+
+
+def test_the_started_processes_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    with borrowed_devices(2) as held:
+        monkeypatch.setenv("LOCAL_RANK", "1")
+        with borrowed_devices(2) as told:
+            assert told == held == [torch.device("cuda", 0), torch.device("cuda", 1)]
