@@ -4,6 +4,7 @@ import json
 import os
 import shlex
 import sys
+from types import SimpleNamespace
 
 from ctxgcd import runs, targets
 from ctxgcd.benchmarks import use_places
