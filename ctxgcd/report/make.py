@@ -9,7 +9,7 @@ from typing import Any
 
 import pandas as pd
 
-from ctxgcd.config import PAIRED, Params
+from ctxgcd.config import Params
 from ctxgcd.errors import UserError
 from ctxgcd.report.grid import Cell, Grid, grid_of_listing
 from ctxgcd.report.packed import open_packed
@@ -55,14 +55,20 @@ def make_report(params: Params, stores: Mapping[str, str], out: Path) -> None:
         Section("The published numbers", sections=_published(params)),
     ]
     count = sum(1 for of in runs.values() if of)
-    lead = f"{_counted(len(every), 'run')} on {_counted(count, 'benchmark')}: Generalized Category Discovery with contextual losses."
-    write_page("ctxgcd: results", lead, whole, out)
+    counted = f"{_counted(len(every), 'run')} on {_counted(count, 'benchmark')}"
+    write_page("ctxgcd: results", f"Generalized Category Discovery with contextual losses. {counted}.", whole, out)
     gaps = f"; nothing yet of {', '.join(absent)}" if absent else ""
-    print(f"{out} written: {lead.partition(':')[0]}{gaps}")
+    print(f"{out} written: {counted}{gaps}")
 
 
 def _counted(count: int, what: str) -> str:
     return f"{count:,} {what}{'' if count == 1 else 's'}"
+
+
+def _short(commit: str) -> str:
+    """A commit's first 12 digits, with its `-dirty`."""
+    name, dash, rest = commit.partition("-")
+    return name[:12] + dash + rest
 
 
 def _section(title: str, blocks: Sequence[Block], *, folded: bool = False) -> Section:
@@ -91,7 +97,7 @@ def _summary(runs: Mapping[str, Sequence[dict[str, Any]]], absent: Sequence[str]
         [
             benchmark_name(benchmark),
             values(run["environment"].get("device", "unknown") for run in of),
-            values(run["commit"] for run in of),
+            values(_short(run["commit"]) for run in of),
             f"{len(of):,}",
             f"{len({run['row'] for run in of}):,}",
             f"{len({run['seed'] for run in of}):,}",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,6 +13,7 @@ from numpy.typing import NDArray
 
 from ctxgcd.benchmarks.split import read_split
 from ctxgcd.errors import UserError
+from ctxgcd.files import replacing
 from ctxgcd.plots.embedding import project
 from ctxgcd.report.confusion import commonest, confusion, matrix, per_class
 from ctxgcd.report.embedding import embedding
@@ -19,8 +21,9 @@ from ctxgcd.report.gallery import Gallery, Group, Picture, distances, first
 from ctxgcd.report.packed import Packed
 from ctxgcd.report.page import Block, Notes, Section
 from ctxgcd.report.thumbnails import sheet, thumbnail
+from ctxgcd.runs import code_hash
 
-TYPICAL, UNCERTAIN = 8, 4
+TYPICAL, UNCERTAIN = 10, 5
 MOST_GROUPS = 60  # in a gallery: what a reader still looks through
 
 
@@ -98,10 +101,23 @@ def embedding_block(made: Made) -> Block:
         f"t-SNE of the backbone's features of {shown} of D^u. Circles: images of old classes, triangles: of new ones."
     )
     triangles = (kept["old"] == 0).tolist()
-    points = project(made.features, seed=0)
+    points = _projected(made.features)
     return embedding(
         points, kept["path"].tolist(), {"true class": true, "matched class": matched}, caption, triangles, images
     )
+
+
+def _projected(features: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Project features as the figure does, once: what was computed is kept in work/, where all can be deleted."""
+    content = hashlib.sha256(code_hash(["plots/embedding.py"]).encode() + features.tobytes()).hexdigest()[:16]
+    file = Path("work/report") / f"{content}.npy"
+    if file.is_file():
+        kept: NDArray[np.float32] = np.load(file)
+        return kept
+    points = project(features, seed=0)
+    with replacing(file) as temporary:
+        np.save(temporary, points)
+    return points
 
 
 def gallery_blocks(made: Made) -> list[Block]:
@@ -134,9 +150,9 @@ def gallery_blocks(made: Made) -> list[Block]:
         )
         groups.append(group)
     said = [
-        "One entry a cluster of D^u that has images, named by its matched class. Most typical: nearest to the mean of the "
-        "cluster's features. Least certain: another cluster's mean is nearest beside its own. Purity: share of the "
-        "cluster's commonest true class."
+        "One entry a cluster of D^u that has images, named by its matched class. Most typical: nearest to the mean of "
+        "the cluster's features. Least certain: the mean of another cluster is hardly farther than that of its own, or "
+        "nearer. Purity: share of the cluster's commonest true class."
     ]
     if len(order) > MOST_GROUPS:
         said.append(

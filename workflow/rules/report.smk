@@ -1,6 +1,10 @@
 """What a request would cost, before anything starts, and what there is already."""
 
 
+# The first page of `snakemake --report FILE.html TARGET`.
+report: "../report/workflow.rst"
+
+
 rule plan:
     log:
         "work/logs/plan.log",
