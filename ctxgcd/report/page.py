@@ -61,6 +61,7 @@ def write_page(title: str, lead: str, sections: Sequence[Section], out: Path) ->
         trim_blocks=True,
         lstrip_blocks=True,
     )
+    environment.policies["json.dumps_kwargs"] = {}  # keys in their own order: it is what the reader sees
     environment.filters["symbols"] = lambda text: Markup(as_html(text))  # escapes, and sets L_n with its index below
     # As the page holds them: a browser counts line ends as one character, whatever the file has.
     style, script = (Markup((TEMPLATES / name).read_text(encoding="utf-8")) for name in ("page.css", "page.js"))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import json
 import os
 import shutil
@@ -73,20 +72,20 @@ class Page:
             raise RuntimeError(done["exceptionDetails"]["exception"].get("description", expression))
         return done["result"].get("value")
 
+    def hover(self, selector: str) -> tuple[float, float]:
+        """Move the mouse to the middle of the first element that fits; return the place."""
+        found = f"document.querySelector({json.dumps(selector)})"
+        self.run(f"{found}.scrollIntoView({{block: 'center', inline: 'center', behavior: 'instant'}})")
+        box = f"{found}.getBoundingClientRect()"
+        x, y = self.run(f"{box}.x + {box}.width / 2"), self.run(f"{box}.y + {box}.height / 2")
+        self.send("Input.dispatchMouseEvent", type="mouseMoved", x=x, y=y)
+        return x, y
+
     def click(self, selector: str) -> None:
         """Click the first element that fits with the mouse, as a reader would."""
-        place = f"document.querySelector({json.dumps(selector)})"
-        self.run(f"{place}.scrollIntoView({{block: 'center', inline: 'center', behavior: 'instant'}})")
-        x, y = self.run(
-            f"(() => {{ const b = {place}.getBoundingClientRect(); return [b.x + b.width / 2, b.y + b.height / 2] }})()"
-        )
+        x, y = self.hover(selector)
         for kind in ("mousePressed", "mouseReleased"):
             self.send("Input.dispatchMouseEvent", type=kind, x=x, y=y, button="left", clickCount=1)
-
-    def screenshot(self, to: Path, *, whole: bool = True) -> None:
-        """Save a picture of the page, of all its length or of what the window shows."""
-        shot = self.send("Page.captureScreenshot", captureBeyondViewport=whole)
-        to.write_bytes(base64.b64decode(shot["data"]))
 
 
 @contextmanager
