@@ -46,7 +46,7 @@ def grid_of_table(table: Table) -> list[Grid]:
     ]
     head = [table.head, "n", *["All", "Old", "New"] * len(table.benchmarks)]
     grid = Grid(table.title, head, lines, 1, table.notes, table.benchmarks if several else ())
-    per_seed = Grid("Values per seed", table.seeds_head, _plain(table.seeds), len(table.seeds_head))
+    per_seed = Grid("Values per seed", table.seeds_head, _plain(table.seeds), 2 if several else 1)
     return [grid, per_seed] if table.seeds else [grid]
 
 

@@ -156,8 +156,8 @@ def _gaps(params: Params, benchmark: str, without_run: bool, results: Path) -> l
     wanted = [Path(file) for file in benchmark_files(params, benchmark)]
     wanted = [file for file in wanted if file.suffix in (".csv", ".png")]
     runs = [Path(file) for file in benchmark_files(params, benchmark) if file.endswith("metrics.json")]
-    if absent := [file.stem for file in wanted if not file.exists()]:
-        said.append(f"Not made yet: {', '.join(absent)}; `snakemake benchmark_{benchmark}` makes everything.")
+    if absent := dict.fromkeys(file.stem for file in wanted if not file.exists()):
+        said.append(f"Not made yet: {', '.join(absent)}; snakemake benchmark_{benchmark} makes everything.")
     if lacking := sum(not run.exists() for run in runs):
         said.append(f"{lacking} of the {len(runs)} runs of the main rows are not there yet.")
     if without_run:
