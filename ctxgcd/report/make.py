@@ -41,17 +41,15 @@ def make_report(params: Params, stores: Mapping[str, str], out: Path) -> None:
     """
     results = Path("results")
     runs = {b: _metrics(sorted(results.glob(f"runs/{b}/*/seed*/metrics.json"))) for b in params.benchmarks}
-    shared = [table for table, of in params.tables.items() if len(of) > 1 and (results / f"{table}.csv").is_file()]
-    sections = [_benchmark(params, b, runs[b], Path(stores[b]), results) for b in params.benchmarks]
-    made = [section for section in sections if section]
-    named = {section.title for section in made}
-    absent = [benchmark_name(b) for b in params.benchmarks if benchmark_name(b) not in named]
-    over_several = [_section(grids[0].title, grids) for t in shared if (grids := table_grids(params, t, results))]
+    found = {b: _benchmark(params, b, runs[b], Path(stores[b]), results) for b in params.benchmarks}
+    absent = [benchmark_name(b) for b, section in found.items() if section is None]
+    tables = [table_grids(params, table, results) for table, of in params.tables.items() if len(of) > 1]
+    over_several = [Section(grids[0].title, grids) for grids in tables if grids]
     every = [run for of in runs.values() for run in of]
     whole = [
         Section("Summary", _summary(runs, absent)),
         *([Section("Tables over several benchmarks", sections=over_several)] if over_several else []),
-        *made,
+        *filter(None, found.values()),
         Section("The published numbers", sections=_published(params)),
     ]
     count = sum(1 for of in runs.values() if of)
@@ -69,10 +67,6 @@ def _short(commit: str) -> str:
     """A commit's first 12 digits, with its `-dirty`."""
     name, dash, rest = commit.partition("-")
     return name[:12] + dash + rest
-
-
-def _section(title: str, blocks: Sequence[Block], *, folded: bool = False) -> Section:
-    return Section(title, blocks, folded=folded)
 
 
 def _metrics(files: Iterable[Path]) -> list[dict[str, Any]]:
@@ -123,21 +117,21 @@ def _benchmark(
     own = [table for table, of in params.tables.items() if of == [benchmark]]
     tables = own + [f"{kind}_{benchmark}" for kind in HEADS if kind != "main"]
     inner = [
-        _section(HEADS[table.partition("_")[0]], grids)
+        Section(HEADS[table.partition("_")[0]], grids)
         for table in tables
         if (grids := table_grids(params, table, results))
     ]
     figures = {name: results / "figures" / f"{name}_{benchmark}.png" for name in FIGURES}
     drawn = [png(file, FIGURES[name]) for name, file in figures.items() if file.is_file()]
-    inner += [_section("Figures", drawn)] if drawn else []
+    inner += [Section("Figures", drawn)] if drawn else []
     shown = Run(benchmark, SHOWN, seeds_of(params, "main", benchmark)[0])
     made = read_made(Path(shown.folder), results / "splits" / f"{benchmark}.csv", open_packed(store))
     which = Notes([f"Of the run {method_name(shown.row)}, seed {shown.seed}, alone."])
     if made:
         looked = [
-            _section("Embedding", [embedding_block(made)]),
+            Section("Embedding", [embedding_block(made)]),
             *confusion_sections(made),
-            _section("Gallery of the classes", gallery_blocks(made)),
+            Section("Gallery of the classes", gallery_blocks(made)),
         ]
         inner += [Section(one.title, [which, *one.blocks]) for one in looked]
     if not inner and not runs:
@@ -170,6 +164,6 @@ def _published(params: Params) -> list[Section]:
     planned = planned_rows(params)
     state = status_listing(status(planned, existing_metrics(params, planned), KEYS.values()))
     return [
-        _section("Audit: do they agree with themselves?", [grid_of_listing(audit_listing(audit()))], folded=True),
-        _section("State: which of them are reproduced", [grid_of_listing(state)], folded=True),
+        Section("Audit: do they agree with themselves?", [grid_of_listing(audit_listing(audit()))], folded=True),
+        Section("State: which of them are reproduced", [grid_of_listing(state)], folded=True),
     ]

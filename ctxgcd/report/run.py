@@ -6,6 +6,7 @@ import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from zipfile import BadZipFile
 
 import numpy as np
 import pandas as pd
@@ -33,51 +34,38 @@ class Made:
 
     Attributes:
         rows: its predictions.csv, one line an image of D^u.
-        names: of the classes by their id, then of the clusters that no class was left for.
-        old: for each of the names, whether it is an old class.
-        ids, features: of the images whose features it kept, int64 [n] and float32 [n, d].
+        kept: the lines of the images whose features it kept, by their ids, in the order of the features.
+        features: float32 [n, d].
+        classes: how many there are; `names` and `old` (whether a class is old) go on with the clusters that no class
+            was left for.
         store: the images themselves, where they are packed.
     """
 
     rows: pd.DataFrame
+    kept: pd.DataFrame
+    features: NDArray[np.float32]
+    classes: int
     names: Sequence[str]
     old: Sequence[bool]
-    classes: int
-    ids: NDArray[np.int64]
-    features: NDArray[np.float32]
     store: Packed | None
-
-    @property
-    def kept(self) -> pd.DataFrame:
-        """The predictions of the images whose features were kept, in the features' order."""
-        return self.rows.set_index("id").loc[self.ids]
 
 
 def read_made(folder: Path, split: Path, store: Packed | None) -> Made | None:
     """Read a run's folder; None where a file of it is not there yet. Raises UserError for a damaged one."""
-    files = [folder / "predictions.csv", folder / "embeddings.npz", split]
-    if not all(file.is_file() for file in files):
+    predictions, embeddings = folder / "predictions.csv", folder / "embeddings.npz"
+    if not all(file.is_file() for file in (predictions, embeddings, split)):
         return None
+    listed = read_split(split).drop_duplicates("class_id").sort_values("class_id")
     try:
-        rows = pd.read_csv(files[0], keep_default_na=False, dtype={"path": "str"})
-        with np.load(files[1]) as kept:
-            ids, features = kept["ids"], kept["features"].astype(np.float32)
-        made = _made(rows, read_split(split), ids, features, store)
-        made.kept  # noqa: B018  (images that the predictions lack: told here)
-        return made
-    except (ValueError, KeyError, OSError, EOFError):
+        rows = pd.read_csv(predictions, keep_default_na=False, dtype={"path": "str"})
+        with np.load(embeddings) as arrays:
+            kept, features = rows.set_index("id").loc[arrays["ids"]], arrays["features"].astype(np.float32)
+        beyond = range(len(listed), int(rows["matched_class"].max()) + 1)
+    except (ValueError, KeyError, OSError, EOFError, BadZipFile):
         raise UserError(f"{folder} holds a damaged predictions.csv or embeddings.npz; make that run again") from None
-
-
-def _made(
-    rows: pd.DataFrame, split: pd.DataFrame, ids: NDArray[np.int64], features: NDArray[np.float32], store: Packed | None
-) -> Made:
-    listed = split.drop_duplicates("class_id").sort_values("class_id")
-    names, old = listed["class_name"].tolist(), listed["old"].astype(bool).tolist()
-    beyond = range(len(names), max(len(names), int(rows["matched_class"].max()) + 1))
-    return Made(
-        rows, names + [f"cluster {c}" for c in beyond], old + [False] * len(beyond), len(names), ids, features, store
-    )
+    names = [*listed["class_name"], *(f"cluster {number}" for number in beyond)]
+    old = [*listed["old"].astype(bool), *[False] * len(beyond)]
+    return Made(rows, kept, features, len(listed), names, old, store)
 
 
 def confusion_sections(made: Made) -> list[Section]:
@@ -93,17 +81,22 @@ def confusion_sections(made: Made) -> list[Section]:
 
 def embedding_block(made: Made) -> Block:
     """The kept features in two dimensions, as the figure has them, each image at the pointer."""
-    kept = made.kept
-    true, matched = ([made.names[c] for c in kept[column]] for column in ("true_class", "matched_class"))
-    images = None if made.store is None else sheet([made.store[int(i)] for i in made.ids])
-    shown = f"{len(kept):,} images" if len(kept) == len(made.rows) else f"{len(kept):,} of {len(made.rows):,} images"
-    caption = (
-        f"t-SNE of the backbone's features of {shown} of D^u. Circles: images of old classes, triangles: of new ones."
-    )
-    triangles = (kept["old"] == 0).tolist()
-    points = _projected(made.features)
+    try:
+        points = _projected(made.features)
+    except UserError as error:  # too few images, or a run that diverged: the others are shown all the same
+        return Notes([f"No embedding: {error}."])
+    kept, of_all = len(made.kept), len(made.rows)
+    shown = f"{kept:,} images" if kept == of_all else f"{kept:,} of {of_all:,} images"
     return embedding(
-        points, kept["path"].tolist(), {"true class": true, "matched class": matched}, caption, triangles, images
+        points,
+        made.kept["path"].tolist(),
+        {
+            name: [made.names[c] for c in made.kept[column]]
+            for name, column in {"true class": "true_class", "matched class": "matched_class"}.items()
+        },
+        f"t-SNE of the backbone's features of {shown} of D^u. Circles: images of old classes, triangles: of new ones.",
+        triangle=(made.kept["old"] == 0).tolist(),
+        sheet=None if made.store is None else sheet([made.store[int(i)] for i in made.kept.index]),
     )
 
 

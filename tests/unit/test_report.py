@@ -21,11 +21,12 @@ from ctxgcd.errors import UserError
 from ctxgcd.images.store import open_store
 from ctxgcd.report.confusion import Matrix, commonest, confusion, matrix, per_class
 from ctxgcd.report.embedding import embedding
-from ctxgcd.report.gallery import distances, first
+from ctxgcd.report.gallery import Gallery, distances, first
 from ctxgcd.report.grid import Grid
 from ctxgcd.report.make import make_report
 from ctxgcd.report.packed import open_packed
 from ctxgcd.report.page import Figure, Notes, Section, write_page
+from ctxgcd.report.run import embedding_block, gallery_blocks, read_made
 from ctxgcd.report.tables import table_grids
 from ctxgcd.report.thumbnails import COLUMNS, sheet, square, thumbnail
 from ctxgcd.tables.make import make_table
@@ -299,6 +300,22 @@ def test_embeddings_take_any_names_and_scores(tmp_path: Path) -> None:
     page = (tmp_path / "x.html").read_text(encoding="utf-8")
     assert "</script>" not in page.partition('application/json">')[2].partition("</script>")[0]
     assert "L<sub>n</sub>" in page
+
+
+def test_a_run_that_diverged_has_no_embedding_and_all_else(made: Any, at: Params) -> None:
+    store = open_packed(Path(made[2]["mine"]))
+    run = read_made(Path("results/runs/mine/full-paper/seed0"), Path("results/splits/mine.csv"), store)
+    assert run
+    run.features[3] = np.nan
+    block = embedding_block(run)
+    assert isinstance(block, Notes)
+    assert "finite features" in block.lines[0]
+    gallery = gallery_blocks(run)[1]
+    assert isinstance(gallery, Gallery)
+    assert [group.facts[0] for group in gallery.groups] == ["new class"] * 4 + ["old class"] * 2
+    sizes = run.rows["predicted"].value_counts()
+    assert sorted(int(group.facts[1].split()[0]) for group in gallery.groups) == sorted(sizes)
+    assert all(len(group.typical) == min(10, int(group.facts[1].split()[0])) for group in gallery.groups)
 
 
 def test_a_grid_without_lines(tmp_path: Path) -> None:
