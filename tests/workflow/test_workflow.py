@@ -352,48 +352,6 @@ def test_status_tells_what_is_reproduced(another: Project) -> None:
     assert done.device.str.startswith("cpu: ").all()
 
 
-def test_report_shows_what_exists(another: Project) -> None:
-    """The report asks for nothing: no job beside its own, tables and a gallery of what is there, gaps of the rest."""
-    result = another.call("report")
-    assert result.code == 0, result.output
-    assert set(result.jobs) == {"report", "total"}
-    page = (another.folder / "results/report.html").read_text(encoding="utf-8")
-    for shown in (
-        "Clustering accuracy (v2, percent)",
-        "Ablation of the context losses on CUB",
-        "Gallery of the classes",
-    ):
-        assert shown in page
-    assert page.count("data:image/webp") > 100
-    assert "Not made yet: curves_cub, embedding_cub, duplicates_cub" in page
-    assert "Nothing yet of Fashion-MNIST subset" in page
-    assert "rose &amp; thorn" in page
-    assert "rose & thorn" not in page
-    for place in (another.folder, another.data):
-        assert str(place) not in page
-    shutil.rmtree(another.folder / "work")
-    assert another.call("report").code == 0
-    again = (another.folder / "results/report.html").read_text(encoding="utf-8")
-    assert again.count("No pictures: the packed images are not in work/stores.") == len(REAL["main_ssb"]) + 6
-    assert another.dry("all_tables").trainings == set()
-
-
-def test_snakemakes_own_report_has_categories_and_captions(done: Project, tmp_path: Path) -> None:
-    result = done.call(
-        "--report", str(tmp_path / "report.html"), "results/main_ssb.html", "results/audit_published.html"
-    )
-    assert result.code == 0, result.output
-    page = (tmp_path / "report.html").read_text(encoding="utf-8")
-    found = json.loads(re.findall(r"var results = (\{.*\});?$", page, re.MULTILINE)[0])
-    assert set(found) == {"results/main_ssb.html", "results/audit_published.html"}
-    assert "Rows: full-paper." in found["results/main_ssb.html"]["caption"]
-    assert "Benchmark scars: protocol paper, K true, seeds 0." in found["results/main_ssb.html"]["caption"]
-    assert "training seeds 0" in page
-    categories = json.loads(re.findall(r"var categories = (\{.*\});?$", page, re.MULTILINE)[0])
-    assert set(categories) == {"Tables"}
-    assert set(categories["Tables"]) == {"main", "published"}
-
-
 def test_a_number_of_a_table_is_that_of_its_run(done: Project) -> None:
     table = pd.read_csv(done.folder / "results/main_ssb.csv").set_index(["benchmark", "method", "set", "metric"])
     for benchmark in REAL["main_ssb"]:
