@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import ClassVar, Protocol
@@ -74,10 +74,3 @@ def write_page(title: str, lead: str, sections: Sequence[Section], out: Path) ->
 def png(path: Path, caption: str) -> Figure:
     """Return a PNG file as a figure of the page."""
     return Figure(f"data:image/png;base64,{base64.b64encode(path.read_bytes()).decode()}", caption)
-
-
-def blocks_of(sections: Sequence[Section]) -> Iterator[Block]:
-    """Every block of some sections, also of those inside."""
-    for section in sections:
-        yield from section.blocks
-        yield from blocks_of(section.sections)
