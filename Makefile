@@ -8,7 +8,7 @@ LOCK := $(shell $(PYTHON) -c "import hashlib; print(hashlib.sha256(open('require
 READY := $(VENV)/.ready-$(LOCK)
 
 .DEFAULT_GOAL := help
-.PHONY: help environment demo test check verify soak format lock dvc.yaml bench gpu-kit publish clean
+.PHONY: help environment demo test test-browser check verify soak format lock dvc.yaml bench gpu-kit publish clean
 
 help: ## list the targets
 	@grep -E '^[a-z.]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -35,6 +35,9 @@ demo: $(READY) ## train everything on the embedded benchmark and print its table
 
 test: $(READY) ## run the tests
 	$(BIN)/python -m pytest -n 2 --dist loadfile
+
+test-browser: $(READY) ## open the report in a headless Chromium (skipped, with the reason, where there is none)
+	$(BIN)/python -m pytest -m browser tests/browser
 
 check: $(READY) ## lint, format, types, import contract, workflow lint
 	$(BIN)/ruff check .

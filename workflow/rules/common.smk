@@ -6,6 +6,7 @@ import shlex
 import sys
 from functools import lru_cache
 from pathlib import Path
+from types import SimpleNamespace
 
 from snakemake.cli import get_argument_parser
 

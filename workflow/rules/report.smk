@@ -1,6 +1,10 @@
 """What a request would cost, before anything starts, and what there is already."""
 
 
+# The first page of `snakemake --report FILE.html TARGET`.
+report: "../report/workflow.rst"
+
+
 # Printed at the end of the Snakefile, before Snakemake plans anything: a job could not keep the targets beside it from
 # being made. The rule is there for `snakemake --list`.
 rule plan:
@@ -21,3 +25,25 @@ rule status:
         "Comparing the runs that exist with the published rows"
     shell:
         "python workflow/scripts/show_status.py --config {params.config:q} --stem results/status_published 2>&1 | tee {log:q}"
+
+
+# Without a declared output: a page of what there is when it is asked for, with the gaps named.
+rule report:
+    log:
+        "work/logs/report.log",
+    localrule: True
+    conda:
+        "../envs/ctxgcd.yaml"
+    params:
+        config=json.dumps(config),
+        stores=json.dumps(
+            {
+                name: store_of(SimpleNamespace(benchmark=name))
+                for name in PARAMS.benchmarks
+            }
+        ),
+    message:
+        "Writing the report of the results that exist"
+    shell:
+        "python workflow/scripts/write_report.py --config {params.config:q} --stores {params.stores:q}"
+        " --out results/report.html 2>&1 | tee {log:q}"

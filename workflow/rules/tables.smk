@@ -8,7 +8,18 @@ rule table:
             for run in targets.table_runs(PARAMS, f"{w.kind}_{w.name}")
         ],
     output:
-        [f"results/{{kind}}_{{name}}.{suffix}" for suffix in FORMATS],
+        [
+            f"results/{{kind}}_{{name}}.{suffix}"
+            for suffix in FORMATS
+            if suffix != "html"
+        ],
+        report(
+            "results/{kind}_{name}.html",
+            caption="../report/table.rst",
+            category="Tables",
+            subcategory="{kind}",
+            labels={"table": "{kind}_{name}"},
+        ),
     log:
         "work/logs/table/{kind}_{name}.log",
     wildcard_constraints:
@@ -60,7 +71,14 @@ rule available_tables:
 
 rule audit_published:
     output:
-        [f"results/audit_published.{suffix}" for suffix in FORMATS],
+        [f"results/audit_published.{suffix}" for suffix in FORMATS if suffix != "html"],
+        report(
+            "results/audit_published.html",
+            caption="../report/audit.rst",
+            category="Tables",
+            subcategory="published",
+            labels={"table": "audit_published"},
+        ),
     log:
         "work/logs/table/audit_published.log",
     localrule: True
@@ -82,7 +100,13 @@ rule curves:
             if run.row != "kmeans"
         ],
     output:
-        "results/figures/curves_{benchmark}.png",
+        report(
+            "results/figures/curves_{benchmark}.png",
+            caption="../report/curves.rst",
+            category="Figures",
+            subcategory="curves",
+            labels={"benchmark": "{benchmark}"},
+        ),
     log:
         "work/logs/figures/curves_{benchmark}.log",
     conda:
@@ -100,7 +124,13 @@ rule sensitivity_figure:
     input:
         "results/sensitivity_{benchmark}.csv",
     output:
-        "results/figures/sensitivity_{benchmark}.png",
+        report(
+            "results/figures/sensitivity_{benchmark}.png",
+            caption="../report/sensitivity.rst",
+            category="Figures",
+            subcategory="sensitivity",
+            labels={"benchmark": "{benchmark}"},
+        ),
     log:
         "work/logs/figures/sensitivity_{benchmark}.log",
     conda:
@@ -124,7 +154,13 @@ rule embedding:
         ),
         split=ancient("results/splits/{benchmark}.csv"),
     output:
-        "results/figures/embedding_{benchmark}.png",
+        report(
+            "results/figures/embedding_{benchmark}.png",
+            caption="../report/embedding.rst",
+            category="Figures",
+            subcategory="embedding",
+            labels={"benchmark": "{benchmark}"},
+        ),
     log:
         "work/logs/figures/embedding_{benchmark}.log",
     conda:

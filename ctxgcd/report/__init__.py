@@ -1,0 +1,1 @@
+"""One self-contained page of results: tables, figures, confusion, embeddings and galleries of discovered classes."""

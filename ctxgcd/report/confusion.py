@@ -1,0 +1,91 @@
+"""What was taken for what: the confusion matrix, the commonest confusions, the accuracy of each class."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ctxgcd.report.grid import Cell, Grid
+from ctxgcd.report.page import Figure
+from ctxgcd.report.thumbnails import pixel_map
+
+READABLE = 24  # classes whose names still fit beside a matrix
+BLUE = (0, 84, 147)
+COMMONEST = 20
+
+Counts = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Matrix:
+    """Counts of images [rows, columns] with the share of each in its row, under names of both."""
+
+    kind: ClassVar[str] = "matrix"
+    caption: str
+    rows: Sequence[str]
+    columns: Sequence[str]
+    lines: Sequence[Sequence[tuple[int, float]]]
+
+
+def confusion(true: Counts, matched: Counts, classes: int) -> Counts:
+    """Count images by true class and by matched class, each an id [n]: int64 [classes, at least classes].
+
+    Columns beyond the classes are clusters that no class was left for.
+    """
+    columns = max(classes, int(matched.max(initial=-1)) + 1)
+    counts: Counts = np.bincount(true * columns + matched, minlength=classes * columns).reshape(classes, columns)
+    return counts
+
+
+def matrix(counts: Counts, names: Sequence[str], caption: str) -> Matrix | Figure:
+    """Return the matrix with its names, or of many classes as a picture of one pixel a cell.
+
+    names: of the columns; the first ones are the rows' too.
+    """
+    shares = counts / np.maximum(counts.sum(axis=1, keepdims=True), 1)
+    if len(names) > READABLE:
+        return Figure(
+            pixel_map(shares, BLUE), f"{caption} Each pixel is a cell, the darker the larger.", pixelated=True
+        )
+    lines = [
+        [(int(count), round(float(share), 3)) for count, share in zip(*row, strict=True)]
+        for row in zip(counts, shares, strict=True)
+    ]
+    return Matrix(caption, names[: len(counts)], names, lines)
+
+
+def commonest(counts: Counts, names: Sequence[str]) -> Grid:
+    """List the largest counts off the diagonal."""
+    wrong = counts.copy()
+    np.fill_diagonal(wrong, 0)
+    order = np.argsort(-wrong, axis=None, kind="stable")[:COMMONEST]
+    lines = []
+    for row, column in zip(*np.unravel_index(order, wrong.shape), strict=True):
+        if count := wrong[row, column]:
+            share = count / counts[row].sum()
+            text = Cell(f"{100 * share:.1f}", share=float(share))
+            lines.append([Cell(names[row]), Cell(names[column]), Cell(f"{count:,}"), text])
+    head = ["True class", "Taken for", "Images", "% of the true class"]
+    return Grid("Commonest confusions", head, lines, numbers_from=2)
+
+
+def per_class(counts: Counts, names: Sequence[str], old: Sequence[bool]) -> Grid:
+    """List the accuracy of each class, and what its other images were most often taken for."""
+    wrong = counts.copy()
+    np.fill_diagonal(wrong, 0)
+    lines = []
+    for number, (row, off) in enumerate(zip(counts, wrong, strict=True)):
+        if not row.sum():
+            continue
+        right = row[number] / row.sum()
+        other = int(off.argmax())
+        often = f"{names[other]} ({off[other]:,})" if off[other] else ""
+        accuracy = Cell(f"{100 * right:.1f}", share=float(right))
+        kind = "Old" if old[number] else "New"
+        lines.append([Cell(names[number]), Cell(kind), Cell(often), Cell(f"{row.sum():,}"), accuracy])
+    head = ["Class", "Old or New", "Else taken for", "Images", "Accuracy"]
+    return Grid("Accuracy of each class, in percent", head, lines, numbers_from=3)

@@ -1,0 +1,86 @@
+"""A map of images: points to hover, coloured by one property or another."""
+
+from __future__ import annotations
+
+import colorsys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ctxgcd.plots.style import CLASS_PALETTE
+from ctxgcd.report.thumbnails import Sheet
+
+WIDTH, HEIGHT, EDGE = 1000, 700, 20
+LEGEND = 24  # more labels than this have no legend: the pointer names each
+
+
+@dataclass(frozen=True)
+class Mark:
+    """A point of the map: a circle, or a triangle."""
+
+    x: float
+    y: float
+    triangle: bool
+
+
+@dataclass(frozen=True)
+class Embedding:
+    """Marks, and `data` for the script: `texts` of the marks, `colourings`, and the sheet's size."""
+
+    kind: ClassVar[str] = "embedding"
+    caption: str
+    marks: Sequence[Mark]
+    colourings: Mapping[str, Mapping[str, Any]]
+    sheet: Sheet | None
+    data: Mapping[str, Any]
+    width: int = WIDTH
+    height: int = HEIGHT
+
+
+def embedding(
+    points: NDArray[np.floating],
+    texts: Sequence[str],
+    colourings: Mapping[str, Sequence[str]],
+    caption: str,
+    triangle: Sequence[bool] | None = None,
+    sheet: Sheet | None = None,
+) -> Embedding:
+    """Lay points [n, 2] out on the page.
+
+    Args:
+        texts: what the pointer says of each image.
+        colourings: name of a property -> its label for each image; the first one is shown first.
+        triangle: whether an image is drawn as a triangle, not as a circle.
+        sheet: the images themselves, in the order of the points.
+    """
+    low, high = points.min(axis=0), points.max(axis=0)
+    scale = float(np.min((np.array([WIDTH, HEIGHT]) - 2 * EDGE) / np.maximum(high - low, 1e-9)))
+    placed = (points - (low + high) / 2) * [scale, -scale] + [WIDTH / 2, HEIGHT / 2]
+    shapes = triangle if triangle is not None else [False] * len(points)
+    marks = [Mark(round(float(x)), round(float(y)), bool(t)) for (x, y), t in zip(placed, shapes, strict=True)]
+    drawn = {name: _colouring(labels) for name, labels in colourings.items()}
+    size = {"side": sheet.side, "columns": sheet.columns} if sheet else None
+    return Embedding(caption, marks, drawn, sheet, {"texts": list(texts), "colourings": drawn, "sheet": size})
+
+
+def _colouring(labels: Sequence[str]) -> dict[str, Any]:
+    """The distinct labels, a colour of each, the place of each image's label among them, and whether a legend helps."""
+    names = sorted(set(labels))
+    place = {name: number for number, name in enumerate(names)}
+    return {
+        "labels": names,
+        "colours": [_colour(number, len(names)) for number in range(len(names))],
+        "of": [place[label] for label in labels],
+        "legend": len(names) <= LEGEND,
+    }
+
+
+def _colour(number: int, count: int) -> str:
+    """Colours that the colour-blind tell apart while they last; of many, steps of the golden angle round the wheel."""
+    if count <= len(CLASS_PALETTE):
+        return CLASS_PALETTE[number]
+    red, green, blue = colorsys.hls_to_rgb(number * 0.618034 % 1, 0.42 + 0.16 * (number % 2), 0.65)
+    return f"#{round(255 * red):02x}{round(255 * green):02x}{round(255 * blue):02x}"

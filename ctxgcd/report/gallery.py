@@ -1,0 +1,67 @@
+"""Galleries: the most typical and the least certain images of each group that a model made."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+Scores = NDArray[np.floating]
+
+
+@dataclass(frozen=True)
+class Picture:
+    """An image as a data URI, and what is said about it."""
+
+    uri: str
+    text: str
+
+
+@dataclass(frozen=True)
+class Group:
+    """One group of images: its name, facts about it, and images of it."""
+
+    title: str
+    facts: Sequence[str]
+    typical: Sequence[Picture]
+    uncertain: Sequence[Picture]
+
+
+@dataclass(frozen=True)
+class Gallery:
+    """Groups of images, one after the other."""
+
+    kind: ClassVar[str] = "gallery"
+    groups: Sequence[Group]
+
+
+def distances(features: Scores, groups: NDArray[np.int64]) -> tuple[Scores, Scores]:
+    """Return how far each image is from its group's centre, and its margin: how much farther the next centre is.
+
+    Args:
+        features: float [n, d].
+        groups: int [n], the group of each image.
+
+    Cosine distances of features to the groups' mean features, each [n]. With one group the margin is the distance's
+    negative: the farthest image is the least certain one.
+    """
+    unit = features / np.maximum(np.linalg.norm(features, axis=1, keepdims=True), 1e-12)
+    found, own = np.unique(groups, return_inverse=True)
+    centres = np.stack([unit[own == group].mean(axis=0) for group in range(len(found))])
+    centres /= np.maximum(np.linalg.norm(centres, axis=1, keepdims=True), 1e-12)
+    to_all = 1 - unit @ centres.T
+    at = np.arange(len(unit))
+    distance = to_all[at, own]
+    if len(found) == 1:
+        return distance, -distance
+    to_all[at, own] = np.inf
+    return distance, to_all.min(axis=1) - distance
+
+
+def first(scores: Scores, members: NDArray[np.bool_], count: int) -> list[int]:
+    """Return the places of the members with the smallest scores, at most `count`, smallest first."""
+    places = np.flatnonzero(members)
+    return [int(place) for place in places[np.argsort(scores[places], kind="stable")[:count]]]

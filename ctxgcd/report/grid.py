@@ -1,0 +1,59 @@
+"""A table of the page that a reader can sort by any column."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+from ctxgcd.tables.listing import Listing
+from ctxgcd.tables.render import Table
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A text; with `share` (0..1) a bar of that length behind it, with `published` the paper's value under it."""
+
+    text: str
+    mark: Literal["", "best", "second"] = ""
+    published: str = ""
+    share: float | None = None
+
+
+@dataclass(frozen=True)
+class Grid:
+    """Lines of cells under a head; columns from `numbers_from` on stand to the right.
+
+    Attributes:
+        over: headings that stand over three columns each, from the third column on; none where one would do.
+    """
+
+    kind: ClassVar[str] = "grid"
+    title: str
+    head: Sequence[str]
+    lines: Sequence[Sequence[Cell]]
+    numbers_from: int
+    notes: Sequence[str] = ()
+    over: Sequence[str] = ()
+
+
+def grid_of_table(table: Table) -> list[Grid]:
+    """Return a table of accuracies, and the values per seed behind it."""
+    several = len(table.benchmarks) > 1
+    lines = [
+        [Cell(row.label), Cell(row.n), *(Cell(cell.text, cell.mark, cell.published) for cell in row.cells)]
+        for row in table.rows
+    ]
+    head = [table.head, "n", *["All", "Old", "New"] * len(table.benchmarks)]
+    grid = Grid(table.title, head, lines, 1, table.notes, table.benchmarks if several else ())
+    per_seed = Grid("Values per seed", table.seeds_head, _plain(table.seeds), 2 if several else 1)
+    return [grid, per_seed] if table.seeds else [grid]
+
+
+def grid_of_listing(listing: Listing) -> Grid:
+    """Return a table of texts."""
+    return Grid(listing.title, listing.head, _plain(listing.lines), listing.numbers_from, listing.notes)
+
+
+def _plain(lines: Sequence[Sequence[str]]) -> list[list[Cell]]:
+    return [[Cell(text) for text in line] for line in lines]

@@ -1,0 +1,169 @@
+"""The report: a page of whatever results there are, with the gaps named; nothing is asked to be made."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from ctxgcd.config import Params
+from ctxgcd.errors import UserError
+from ctxgcd.report.grid import Cell, Grid, grid_of_listing
+from ctxgcd.report.packed import open_packed
+from ctxgcd.report.page import Block, Notes, Section, png, write_page
+from ctxgcd.report.run import confusion_sections, embedding_block, gallery_blocks, read_made
+from ctxgcd.report.tables import table_grids
+from ctxgcd.runs import Run
+from ctxgcd.tables.audit import audit, audit_listing
+from ctxgcd.tables.display import benchmark_name, method_name
+from ctxgcd.tables.published import KEYS
+from ctxgcd.tables.status import status, status_listing
+from ctxgcd.targets import benchmark_files, existing_metrics, planned_rows, seeds_of
+
+SHOWN = "full-paper"  # the row whose first seed is looked into
+HEADS = {"main": "Main table", "ablation": "Ablation", "sensitivity": "Sensitivity", "statistics": "Statistics"}
+HEADS |= {"terms": "Loss terms", "unknowns": "What the paper leaves open", "speed": "Faster settings"}
+FIGURES = {
+    "curves": "Loss terms over epochs: mean over seeds, in a band from the least to the largest seed.",
+    "sensitivity": "Accuracy against each parameter, mean ± std over seeds; hollow: as published.",
+    "embedding": "Features of D^u by true class and by prediction (t-SNE).",
+}
+
+
+def make_report(params: Params, stores: Mapping[str, str], out: Path) -> None:
+    """Write the report of what lies in results/ of this folder.
+
+    stores: benchmark -> index of its packed images, from which thumbnails are made; the file need not be there.
+    Raises UserError for a result that cannot be read.
+    """
+    results = Path("results")
+    runs = {b: _metrics(sorted(results.glob(f"runs/{b}/*/seed*/metrics.json"))) for b in params.benchmarks}
+    found = {b: _benchmark(params, b, runs[b], Path(stores[b]), results) for b in params.benchmarks}
+    absent = [benchmark_name(b) for b, section in found.items() if section is None]
+    tables = [table_grids(params, table, results) for table, of in params.tables.items() if len(of) > 1]
+    over_several = [Section(grids[0].title, grids) for grids in tables if grids]
+    every = [run for of in runs.values() for run in of]
+    whole = [
+        Section("Summary", _summary(runs, absent)),
+        *([Section("Tables over several benchmarks", sections=over_several)] if over_several else []),
+        *filter(None, found.values()),
+        Section("The published numbers", sections=_published(params)),
+    ]
+    count = sum(1 for of in runs.values() if of)
+    counted = f"{_counted(len(every), 'run')} on {_counted(count, 'benchmark')}"
+    write_page("ctxgcd: results", f"Generalized Category Discovery with contextual losses. {counted}.", whole, out)
+    gaps = f"; nothing yet of {', '.join(absent)}" if absent else ""
+    print(f"{out} written: {counted}{gaps}")
+
+
+def _counted(count: int, what: str) -> str:
+    return f"{count:,} {what}{'' if count == 1 else 's'}"
+
+
+def _short(commit: str) -> str:
+    """A commit's first 12 digits, with its `-dirty`."""
+    name, dash, rest = commit.partition("-")
+    return name[:12] + dash + rest
+
+
+def _metrics(files: Iterable[Path]) -> list[dict[str, Any]]:
+    found = []
+    for file in files:
+        try:
+            metrics = json.loads(file.read_text(encoding="utf-8"))
+            _ = [metrics[key] for key in ("row", "seed", "environment", "commit", "seconds")]
+        except (ValueError, KeyError, TypeError):
+            raise UserError(f"{file} is damaged; delete it and make that run again") from None
+        found.append(metrics)
+    return found
+
+
+def _summary(runs: Mapping[str, Sequence[dict[str, Any]]], absent: Sequence[str]) -> list[Block]:
+    """Which benchmarks have how many runs, on which device, of which commit and versions."""
+
+    def values(of: Iterable[Any]) -> str:
+        return ", ".join(sorted({str(value) for value in of}))
+
+    lines = [
+        [
+            benchmark_name(benchmark),
+            values(run["environment"].get("device", "unknown") for run in of),
+            values(_short(run["commit"]) for run in of),
+            f"{len(of):,}",
+            f"{len({run['row'] for run in of}):,}",
+            f"{len({run['seed'] for run in of}):,}",
+            f"{sum(run['seconds'] for run in of) / 60:,.1f}",
+        ]
+        for benchmark, of in runs.items()
+        if of
+    ]
+    every = [run for of in runs.values() for run in of]
+    libraries = dict.fromkeys(name for run in every for name in run["environment"] if name != "device")
+    versions = [f"{name} {values(run['environment'].get(name, '-') for run in every)}" for name in libraries]
+    head = ["Benchmark", "Device", "Commit", "Runs", "Rows", "Seeds", "Minutes"]
+    grid = Grid("Runs that exist", head, [[Cell(text) for text in line] for line in lines], numbers_from=3)
+    notes = [f"Made with {', '.join(versions)}."] if versions else ["No run has finished yet."]
+    notes += [f"Nothing yet of {', '.join(absent)}."] if absent else []
+    return [*([grid] if lines else []), Notes(notes)]
+
+
+def _benchmark(
+    params: Params, benchmark: str, runs: Sequence[dict[str, Any]], store: Path, results: Path
+) -> Section | None:
+    """All that there is of one benchmark, or None."""
+    own = [table for table, of in params.tables.items() if of == [benchmark]]
+    tables = own + [f"{kind}_{benchmark}" for kind in HEADS if kind != "main"]
+    inner = [
+        Section(HEADS[table.partition("_")[0]], grids)
+        for table in tables
+        if (grids := table_grids(params, table, results))
+    ]
+    figures = {name: results / "figures" / f"{name}_{benchmark}.png" for name in FIGURES}
+    drawn = [png(file, FIGURES[name]) for name, file in figures.items() if file.is_file()]
+    inner += [Section("Figures", drawn)] if drawn else []
+    shown = Run(benchmark, SHOWN, seeds_of(params, "main", benchmark)[0])
+    made = read_made(Path(shown.folder), results / "splits" / f"{benchmark}.csv", open_packed(store))
+    which = Notes([f"Of the run {method_name(shown.row)}, seed {shown.seed}, alone."])
+    if made:
+        looked = [
+            Section("Embedding", [embedding_block(made)]),
+            *confusion_sections(made),
+            Section("Gallery of the classes", gallery_blocks(made)),
+        ]
+        inner += [Section(one.title, [which, *one.blocks]) for one in looked]
+    if not inner and not runs:
+        return None
+    return Section(benchmark_name(benchmark), _gaps(params, benchmark, made is None, results), inner)
+
+
+def _gaps(params: Params, benchmark: str, without_run: bool, results: Path) -> list[Block]:
+    """How many images occur twice, and what the report could show of a benchmark and does not find."""
+    duplicates = results / f"duplicates_{benchmark}.csv"
+    said = []
+    if duplicates.is_file():
+        kinds = pd.read_csv(duplicates, usecols=["kind"])["kind"].value_counts()
+        pairs = [f"{kinds.get(kind, 0):,} {kind}" for kind in ("equal", "near")]
+        said.append(f"Pairs of images that occur in two of D^l, D^u and the test part: {' and '.join(pairs)}.")
+    wanted = [Path(file) for file in benchmark_files(params, benchmark)]
+    wanted = [file for file in wanted if file.suffix in (".csv", ".png")]
+    runs = [Path(file) for file in benchmark_files(params, benchmark) if file.endswith("metrics.json")]
+    if absent := dict.fromkeys(file.stem for file in wanted if not file.exists()):
+        said.append(f"Not made yet: {', '.join(absent)}; snakemake benchmark_{benchmark} makes everything.")
+    if lacking := sum(not run.exists() for run in runs):
+        said.append(f"{lacking} of the {len(runs)} runs of the main rows are not there yet.")
+    if without_run:
+        said.append(f"No confusion, embedding and gallery: the first seed of {method_name(SHOWN)} is not there yet.")
+    return [Notes(said)] if said else []
+
+
+def _published(params: Params) -> list[Section]:
+    """What can be said of the paper's own numbers, without and with our runs."""
+    planned = planned_rows(params)
+    state = status_listing(status(planned, existing_metrics(params, planned), KEYS.values()))
+    return [
+        Section("Audit: do they agree with themselves?", [grid_of_listing(audit_listing(audit()))], folded=True),
+        Section("State: which of them are reproduced", [grid_of_listing(state)], folded=True),
+    ]

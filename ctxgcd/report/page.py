@@ -1,0 +1,76 @@
+"""One HTML page that needs nothing beside itself: styles, script and images are inside it."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import ClassVar, Protocol
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from markupsafe import Markup
+
+from ctxgcd.files import write_text
+from ctxgcd.tables.render import as_html
+
+TEMPLATES = Path(__file__).parent / "templates"
+
+
+class Block(Protocol):
+    """Something that a section shows; `kind` names the macro of blocks.html.j2 that draws it."""
+
+    kind: ClassVar[str]
+
+
+@dataclass(frozen=True)
+class Notes:
+    """Short texts, one a line."""
+
+    kind: ClassVar[str] = "notes"
+    lines: Sequence[str]
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A picture, as a data URI, with what it shows."""
+
+    kind: ClassVar[str] = "figure"
+    uri: str
+    caption: str
+    pixelated: bool = False  # each pixel is a value: enlarge without smoothing
+
+
+@dataclass(frozen=True)
+class Section:
+    """A heading over blocks, then sections of its own; a folded one opens at a click."""
+
+    title: str
+    blocks: Sequence[Block] = ()
+    sections: Sequence[Section] = field(default=())
+    folded: bool = False
+
+
+def write_page(title: str, lead: str, sections: Sequence[Section], out: Path) -> None:
+    """Write the page whole. Every text is escaped; the browser is told to load nothing and to run our script alone."""
+    environment = Environment(
+        loader=FileSystemLoader(TEMPLATES),
+        undefined=StrictUndefined,
+        autoescape=True,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.policies["json.dumps_kwargs"] = {}  # keys in their own order: it is what the reader sees
+    environment.filters["symbols"] = lambda text: Markup(as_html(text))  # escapes, and sets L_n with its index below
+    # As the page holds them: a browser counts line ends as one character, whatever the file has.
+    style, script = (Markup((TEMPLATES / name).read_text(encoding="utf-8")) for name in ("page.css", "page.js"))
+    script_hash = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    template = environment.get_template("page.html.j2")
+    content = {"title": title, "lead": lead, "sections": sections, "style": style, "script": script}
+    write_text(out, template.render(**content, script_hash=script_hash))
+
+
+def png(path: Path, caption: str) -> Figure:
+    """Return a PNG file as a figure of the page."""
+    return Figure(f"data:image/png;base64,{base64.b64encode(path.read_bytes()).decode()}", caption)

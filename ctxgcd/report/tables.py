@@ -1,0 +1,56 @@
+"""The tables that were made, read back from their CSV files and laid out as they were."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any, cast
+
+import pandas as pd
+
+from ctxgcd.config import Params
+from ctxgcd.errors import UserError
+from ctxgcd.report.grid import Grid, grid_of_listing, grid_of_table
+from ctxgcd.runs import backbone_of
+from ctxgcd.tables.aggregate import read_long
+from ctxgcd.tables.display import benchmark_name
+from ctxgcd.tables.make import TITLES
+from ctxgcd.tables.render import HEADS, Kind, wide_table
+from ctxgcd.tables.statistics import statistics_listing
+from ctxgcd.tables.terms import terms_listing
+from ctxgcd.targets import table_benchmarks
+
+TEXTS = re.compile("benchmark|method|against|set|metric|K_source|seeds|collapsed|term|.*_verdict|.*_per_seed")
+INTEGERS = ("K", "K_against", "epoch", "n", "active_from")
+
+
+def table_grids(params: Params, table: str, results: Path) -> list[Grid]:
+    """Return a table by its file stem as `make_table` rendered it; none where its CSV is not there.
+
+    Raises UserError for a CSV that is no such table.
+    """
+    file = results / f"{table}.csv"
+    if not file.is_file():
+        return []
+    kind, benchmarks = table.partition("_")[0], table_benchmarks(params, table)
+    title = TITLES[kind].format(", ".join(map(benchmark_name, benchmarks)))
+    try:
+        if kind in HEADS:
+            notes = {backbone_of(params, benchmark).note for benchmark in benchmarks}
+            note = " ".join(sorted(notes - {""}))
+            long = read_long(file)
+            return grid_of_table(wide_table(long, title=title, note=note, kind=cast(Kind, kind), label=table))
+        listing = terms_listing if kind == "terms" else statistics_listing
+        return [grid_of_listing(listing(_read(file), title))]
+    except (ValueError, KeyError, IndexError, TypeError):
+        raise UserError(f"{file} is no table of this version; delete it and make it again") from None
+
+
+def _read(file: Path) -> pd.DataFrame:
+    """Read the CSV of a listing with the types that it was written from: texts, whole numbers, floats."""
+    columns = pd.read_csv(file, nrows=0).columns
+    types: dict[Any, Any] = {c: "str" for c in columns if TEXTS.fullmatch(c)}
+    types |= {c: "Int64" for c in columns if c in INTEGERS}
+    frame = pd.read_csv(file, dtype=types, keep_default_na=False, na_values=[""])
+    texts = [c for c in columns if types.get(c) == "str"]
+    return frame.assign(**{c: frame[c].fillna("") for c in texts})

@@ -1,0 +1,64 @@
+"""Small pictures inside the page, made from pixels alone: no EXIF, place or name of a file can come along."""
+
+from __future__ import annotations
+
+import base64
+import io
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image
+
+SIDE = 96  # pixels of a picture in a gallery
+SMALL = 48  # and of one that follows the pointer
+COLUMNS = 50
+QUALITY = 70
+
+Pixels = NDArray[np.uint8]
+
+
+@dataclass(frozen=True)
+class Sheet:
+    """Many small pictures in one image, `columns` a line, each `side` pixels wide and high."""
+
+    uri: str
+    side: int
+    columns: int
+    lines: int
+
+
+def square(pixels: Pixels, side: int) -> Image.Image:
+    """Return the centre square of an image (uint8 [height, width, 3]), as evaluation sees it, at most `side` wide."""
+    height, width = pixels.shape[:2]
+    least = min(height, width)
+    top, left = (height - least) // 2, (width - least) // 2
+    image = Image.fromarray(np.ascontiguousarray(pixels[top : top + least, left : left + least]))
+    return image if least <= side else image.resize((side, side), Image.Resampling.LANCZOS)
+
+
+def thumbnail(pixels: Pixels, side: int = SIDE) -> str:
+    """Return an image as a data URI of its centre square."""
+    return _uri(square(pixels, side))
+
+
+def sheet(images: Sequence[Pixels], side: int = SMALL) -> Sheet:
+    """Return images in one, in their order: far smaller than each by itself."""
+    lines = -(-len(images) // COLUMNS)
+    whole = Image.new("RGB", (side * min(COLUMNS, len(images)), side * lines))
+    for place, pixels in enumerate(images):
+        whole.paste(square(pixels, side).resize((side, side)), (place % COLUMNS * side, place // COLUMNS * side))
+    return Sheet(_uri(whole), side, min(COLUMNS, len(images)), lines)
+
+
+def pixel_map(shares: NDArray[np.floating], color: tuple[int, int, int]) -> str:
+    """Return shares (0..1, [rows, columns]) as an image of one pixel each, from white to `color`."""
+    shade = 255 - shares[..., None] * (255 - np.array(color))
+    return _uri(Image.fromarray(shade.round().astype(np.uint8)), lossless=True)
+
+
+def _uri(image: Image.Image, *, lossless: bool = False) -> str:
+    file = io.BytesIO()
+    image.save(file, "webp", quality=QUALITY, lossless=lossless)
+    return f"data:image/webp;base64,{base64.b64encode(file.getvalue()).decode()}"

@@ -1,0 +1,190 @@
+"""The report in a headless Chromium, as a reader uses it. Run by `make test-browser`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import yaml
+
+from ctxgcd.config import parse
+from ctxgcd.plots.sensitivity import sensitivity_curves
+from ctxgcd.report.make import make_report
+from ctxgcd.tables.aggregate import read_long
+from ctxgcd.tables.make import make_table
+from tests.browser.devtools import NAMES, Page, browser, find
+from tests.results import NAMES as CLASSES
+from tests.results import write_results
+from tests.unit.test_tables import three
+
+ROOT = Path(__file__).parents[2]
+PHONE, DESK = 390, 1280
+
+pytestmark = [
+    pytest.mark.browser,
+    pytest.mark.skipif(not find(), reason=f"none of {', '.join(NAMES)} is installed (Debian: apt install chromium)"),
+]
+
+
+@pytest.fixture(scope="module")
+def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A report with every kind of block: tables of one and of several benchmarks, a figure, names that attack it."""
+    root = tmp_path_factory.mktemp("report")
+    content = yaml.safe_load((ROOT / "params.yaml").read_text(encoding="utf-8"))
+    stores = write_results(content, root)
+    rows = ["full-paper", "full-paper+k=20", "full-paper+lambda_n=0.3"]
+    metrics = [run for number, row in enumerate(rows) for run in three(row, 60.0 + number)]
+    several = {"benchmarks": ["cub", "scars", "aircraft"], "rows": ["gcd", *rows[::-1]]}
+    of_cub = {"benchmarks": ["cub"], "rows": rows}
+    for table, asked in {"main_ssb": several, "sensitivity_cub": of_cub}.items():
+        request = {"table": table, "kind": table.partition("_")[0], "note": "", **asked}
+        make_table(metrics, request, root / "results" / table)
+    long = read_long(root / "results/sensitivity_cub.csv")
+    sensitivity_curves(long, root / "results/figures/sensitivity_cub.png", "CUB")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(root)
+        make_report(parse(content), stores, Path("results/report.html"))
+    return root / "results/report.html"
+
+
+@pytest.fixture(scope="module")
+def chromium(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Page]:
+    program = find()
+    assert program
+    with browser(program, tmp_path_factory.mktemp("profile")) as page:
+        yield page
+
+
+@pytest.fixture(params=[DESK, PHONE])
+def page(request: pytest.FixtureRequest, chromium: Page, report: Path) -> Page:
+    """The report, just opened on a desk and on a phone, everything unfolded."""
+    chromium.open(report, request.param)
+    chromium.run("document.querySelectorAll('details').forEach(details => { details.open = true })")
+    return chromium
+
+
+def texts(page: Page, table: int, column: int) -> list[str]:
+    """What a column of a table shows, line by line, without the published value below."""
+    cells = f"[...document.querySelectorAll('table.sortable')[{table}].tBodies[0].rows].map(row => row.cells[{column}])"
+    found: list[str] = page.run(f"{cells}.map(cell => cell.firstChild ? cell.firstChild.textContent : '')")
+    return found
+
+
+def test_console_is_silent(page: Page) -> None:
+    page.run("new Promise(done => setTimeout(done, 200))")
+    assert page.of("Runtime.exceptionThrown") == []
+    assert page.of("Runtime.consoleAPICalled") == []
+    assert page.of("Log.entryAdded") == []
+
+
+def test_every_image_loads(page: Page) -> None:
+    assert page.run("document.images.length") > 60
+    page.run("Promise.all([...document.images].map(image => image.decode()))")
+    assert page.run("[...document.images].filter(image => !image.complete || image.naturalWidth === 0).length") == 0
+
+
+def test_nothing_is_asked_of_a_network(page: Page, report: Path) -> None:
+    asked = [event["request"]["url"] for event in page.of("Network.requestWillBeSent")]
+    assert [url for url in asked if not url.startswith("data:")] == [report.resolve().as_uri()]
+
+
+def test_the_page_itself_could_not_load_anything(page: Page) -> None:
+    """Its policy holds: a picture from elsewhere and a script that was not there are refused."""
+    page.run(
+        "new Promise(done => { const image = new Image(); image.onerror = done; image.onload = done;"
+        " image.src = 'file:///etc/hostname.png'; document.body.append(image) })"
+    )
+    page.run("document.body.append(Object.assign(document.createElement('script'), {text: 'window.ran = 4'}))")
+    assert page.run("window.ran === undefined")
+    page.run("new Promise(done => setTimeout(done, 200))")
+    refused = [entry["entry"]["text"] for entry in page.of("Log.entryAdded")]
+    assert any("img-src data:" in text for text in refused)
+    assert any("script-src" in text for text in refused)
+
+
+def test_names_are_texts(page: Page) -> None:
+    assert page.run("window.ran === undefined")
+    headings = page.run("[...document.querySelectorAll('h4')].map(heading => heading.textContent)")
+    assert set(headings) == set(CLASSES)
+    assert page.run("document.scripts.length") == 2
+
+
+@pytest.mark.parametrize("word", ["All", "Method"])
+def test_a_click_sorts_and_another_turns_round(page: Page, word: str) -> None:
+    sort = "[...document.querySelectorAll('table.sortable')].map(table => table.caption.textContent)"
+    table = page.run(sort).index("Clustering accuracy (v2, percent) on the unlabelled images of mine")
+    heads = page.run(
+        f"[...document.querySelectorAll('table.sortable')[{table}].tHead.rows[0].cells].map(cell => cell.textContent)"
+    )
+    column = heads.index(word)
+    page.run(f"document.querySelectorAll('table.sortable')[{table}].id = 'this'")
+    before = texts(page, table, column)
+    key = (lambda text: float(text.split(" ")[0])) if word == "All" else str.casefold
+    for order, way in (("ascending", False), ("descending", True), ("ascending", False)):
+        page.click(f"#this th:nth-child({column + 1}) button")
+        assert texts(page, table, column) == sorted(before, key=key, reverse=way)
+        states = page.run("[...document.querySelectorAll('#this th')].map(head => head.getAttribute('aria-sort'))")
+        assert states == ["none"] * column + [order] + ["none"] * (len(heads) - column - 1)
+    assert len(set(before)) > 1
+
+
+def test_the_keyboard_sorts_too(page: Page) -> None:
+    page.run("document.querySelector('table.sortable th button').focus()")
+    for kind in ("keyDown", "keyUp"):
+        enter = {"key": "Enter", "code": "Enter", "windowsVirtualKeyCode": 13, "text": "\r"}
+        page.send("Input.dispatchKeyEvent", type=kind, **enter)
+    assert page.run("document.querySelector('table.sortable th').getAttribute('aria-sort')") == "ascending"
+
+
+def test_gaps_stay_at_the_end(page: Page) -> None:
+    """The main table over several benchmarks has runs of the first one alone; its columns are behind two headings."""
+    captions = page.run("[...document.querySelectorAll('table.sortable')].map(table => table.caption.textContent)")
+    table = next(n for n, caption in enumerate(captions) if "Stanford Cars" in caption)
+    page.run(f"document.querySelectorAll('table.sortable')[{table}].id = 'several'")
+    for values in (["60.0", "61.0", "62.0"], ["62.0", "61.0", "60.0"]):
+        page.click("#several thead tr:last-child th:nth-child(3) button")
+        assert [text.partition(" ")[0] for text in texts(page, table, 2)] == [*values, "–"]
+    assert set(texts(page, table, 5)) == {"–"}
+
+
+def test_a_phone_scrolls_down_alone(chromium: Page, report: Path) -> None:
+    chromium.open(report, PHONE)
+    chromium.run("document.querySelectorAll('details').forEach(details => { details.open = true })")
+    assert chromium.run("document.documentElement.scrollWidth") == PHONE
+    assert chromium.run("document.documentElement.clientWidth") == PHONE
+    boxes = "[...document.querySelectorAll('.scroll')]"
+    assert chromium.run(f"{boxes}.filter(box => box.scrollWidth > box.clientWidth).length") > 0  # wide tables, in boxes
+    others = "[...document.querySelectorAll('body *:not(.scroll *):not(.tip *):not(svg *)')]"
+    assert chromium.run(f"Math.max(...{others}.map(one => one.getBoundingClientRect().right))") <= PHONE
+    assert chromium.run("parseFloat(getComputedStyle(document.body).fontSize)") >= 16
+
+
+def test_the_pointer_tells_an_image(page: Page) -> None:
+    page.hover(".embedding use:nth-of-type(8)")
+    data = json.loads(page.run("document.querySelector('.embedding script').textContent"))
+    true = data["colourings"]["true class"]
+    said = page.run("document.querySelector('.tip:not([hidden]) .said').textContent")
+    near = [f"true class: {true['labels'][true['of'][n]]}\n" for n, text in enumerate(data["texts"]) if text in said]
+    assert any(said.startswith(text) for text in near)
+    box = "document.querySelector('.tip').getBoundingClientRect()"
+    assert page.run(f"{box}.left") >= 0
+    assert page.run(f"{box}.right") <= page.run("document.documentElement.clientWidth")
+
+
+def test_colours_follow_the_choice(page: Page) -> None:
+    fills = "[...document.querySelectorAll('.embedding use')].map(mark => mark.getAttribute('fill'))"
+    data = json.loads(page.run("document.querySelector('.embedding script').textContent"))["colourings"]
+    for number, name in ((2, "matched class"), (1, "true class")):
+        page.click(f".choices button:nth-child({number})")
+        assert page.run(fills) == [data[name]["colours"][of] for of in data[name]["of"]]
+        assert page.run("document.querySelectorAll('.legend:not([hidden])').length") == 1
+
+
+def test_a_link_opens_what_it_leads_to(chromium: Page, report: Path) -> None:
+    chromium.open(report, DESK)
+    folded = "document.querySelector('main details:not([open])')"
+    chromium.click(f"nav a[href='#{chromium.run(folded + '.id')}']")
+    chromium.run("new Promise(done => setTimeout(done, 100))")
+    assert chromium.run("document.getElementById(location.hash.slice(1)).open")

@@ -1,0 +1,75 @@
+"""Both reports after a small real run of somebody's own photographs, whose names attack and whose EXIF tells."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import timm
+import torch
+
+from tests.results import ARTIST, IMAGES, NAMES, write_photographs
+from tests.workflow.test_workflow import EIGHT, OWN, Project, add_own, fresh, shrink
+
+MADE = [f"results/main_{OWN}.html", f"results/figures/embedding_{OWN}.png", "results/audit_published.html"]
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Project:
+    """A project of one benchmark after one training, its table and a figure."""
+    folder = tmp_path_factory.mktemp("photographs")
+    write_photographs(folder / OWN)
+    project = fresh(folder / "project", folder)
+    torch.manual_seed(0)
+    net = timm.create_model("vit_tiny_patch16_224", img_size=32, num_classes=0)
+    torch.save(net.state_dict(), project.folder / "tiny.pth")
+
+    def small(content: dict[str, Any]) -> None:
+        shrink(content, {name: content["benchmarks"][name]["images"] for name in EIGHT})
+        add_own(content, folder / OWN)
+        content["benchmarks"][OWN]["listing"] = "list.csv"
+        content["rows"]["main"] = ["full-paper"]
+
+    project.change(small)
+    result = project.call("--cores", "2", *MADE)
+    assert result.code == 0, result.output[-6000:]
+    return project
+
+
+def test_report_shows_what_exists_and_asks_for_nothing(finished: Project) -> None:
+    result = finished.call("report")
+    assert result.code == 0, result.output
+    assert set(result.jobs) == {"report", "total"}
+    page = (finished.folder / "results/report.html").read_text(encoding="utf-8")
+    for shown in ("Clustering accuracy (v2, percent)", "Confusion", "Gallery of the classes", "1 run on 1 benchmark"):
+        assert shown in page
+    assert page.count("<use ") == len(NAMES) * IMAGES - IMAGES  # D^u: all but half of the two labelled classes
+    absent = ", ".join(f"{name}_{OWN}" for name in ("ablation", "sensitivity", "statistics", "terms", "curves"))
+    assert f"Not made yet: {absent}, duplicates_{OWN}; snakemake benchmark_{OWN} makes everything." in page
+    assert "Nothing yet of CUB, " in page
+    assert NAMES[0] not in page
+    for told in (ARTIST, str(finished.folder), str(finished.data)):
+        assert told not in page
+    assert finished.dry(*MADE).jobs == {}
+
+
+def test_snakemakes_own_report_has_categories_and_captions(finished: Project, tmp_path: Path) -> None:
+    for name in ("report.html", "report.zip"):
+        result = finished.call("--report", str(tmp_path / name), *MADE)
+        assert result.code == 0, result.output
+        assert (tmp_path / name).stat().st_size > 1e5
+    page = (tmp_path / "report.html").read_text(encoding="utf-8")
+    results, categories = (
+        json.loads(re.findall(rf"^ *var {name} = (\{{.*\}});?$", page, re.MULTILINE)[0])
+        for name in ("results", "categories")
+    )
+    table, figure, audit = MADE
+    assert categories == {"Tables": {"main": [table], "published": [audit]}, "Figures": {"embedding": [figure]}}
+    assert "Rows: full-paper." in results[table]["caption"]
+    assert f"Benchmark {OWN}: protocol paper, K true, seeds 0." in results[table]["caption"]
+    assert f"images of {OWN} after full-paper, seed 0" in results[figure]["caption"].replace("\n", " ")
+    assert "a published one" in results[audit]["caption"]
+    assert "training seeds 0" in page
