@@ -8,7 +8,7 @@ LOCK := $(shell $(PYTHON) -c "import hashlib; print(hashlib.sha256(open('require
 READY := $(VENV)/.ready-$(LOCK)
 
 .DEFAULT_GOAL := help
-.PHONY: help environment demo test test-browser check verify soak format lock dvc.yaml bench gpu-kit publish clean
+.PHONY: help environment demo test test-browser check verify soak format lock dvc.yaml restore bench gpu-kit publish clean
 
 help: ## list the targets
 	@grep -E '^[a-z.]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -70,6 +70,9 @@ lock: ## resolve requirements.in into requirements.lock and the workflow's envir
 dvc.yaml: $(READY) ## write dvc.yaml from params.yaml
 	$(BIN)/python workflow/scripts/write_dvc_stages.py
 
+restore: $(READY) ## pull the results that DVC recorded and keep those that params.yaml and the code ask for now
+	$(BIN)/python workflow/scripts/restore_results.py
+
 bench: $(READY) ## measure training steps and all else beside plain references (10 minutes; results/bench/)
 	$(BIN)/python workflow/scripts/run_bench.py
 
@@ -80,5 +83,6 @@ publish: $(READY) ## copy the demo's tables and figures, and the bench's, to doc
 	$(BIN)/python workflow/scripts/publish_results.py fashion
 	if test -e results/bench/budget.csv; then $(BIN)/python workflow/scripts/publish_bench.py; fi
 
-clean: ## delete caches and resume states (work/), never results
-	rm -rf work .pytest_cache .mypy_cache .ruff_cache
+clean: ## delete caches, never results, and no run: work/runs/ holds resume states and finished runs
+	find work -mindepth 1 -maxdepth 1 ! -name runs -exec rm -rf {} +
+	rm -rf .pytest_cache .mypy_cache .ruff_cache

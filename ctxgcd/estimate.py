@@ -63,16 +63,17 @@ def estimate_k(
 
 
 def estimate_to(
-    json_path: Path, csv_path: Path, split: pd.DataFrame, features: NDArray[np.floating], **how: Any
+    json_path: Path, csv_path: Path, split: pd.DataFrame, features: NDArray[np.floating], *, code: str, **how: Any
 ) -> None:
     """Write the estimate with what it was made from (JSON) and every K tried with its accuracy (CSV).
 
     features: float [images, d] by image id, the test part included, which is not used. how: as for estimate_k.
+    code: hash of the code that estimates, kept in the JSON.
     """
     training = split[split.part == "train"].sort_values("id")
     labels = training.class_id.where(training.role == "labelled", -1).to_numpy("int64")
     k, tried = estimate_k(features[training.id.to_numpy()], labels, **how)
     write_rows(csv_path, ("K", "accuracy"), ({"K": n, "accuracy": tried[n]} for n in sorted(tried)))
-    content = {"schema": SCHEMA, "K": k, "accuracy": tried[k], "tried": len(tried), **how}
+    content = {"schema": SCHEMA, "K": k, "accuracy": tried[k], "tried": len(tried), **how, "code": code}
     write_text(json_path, json.dumps(content, indent=1) + "\n")
     print(f"K is estimated as {k}", flush=True)

@@ -68,6 +68,8 @@ METHOD_FIELDS = {
 
 # Rooms and modules whose code can change a trained result.
 TRAINING_CODE = ("images", "models", "features.py", "losses", "clustering", "context", "methods", "training")
+SCORING_CODE = ("evaluation",)
+ESTIMATE_CODE = ("clustering", "estimate.py", "evaluation/accuracy.py")
 
 
 @dataclass(frozen=True, order=True)
@@ -243,6 +245,16 @@ def assumed_k(entry: Benchmark, asked: Any, where: str) -> tuple[int | str, str]
     if not isinstance(asked, int) or asked < max(2, old):
         raise UserError(f"{where}: K is {asked}; give true, estimated or a number of at least {max(2, old)} classes")
     return asked, "given"
+
+
+def estimate_of(params: Params, benchmark: str) -> dict[str, int]:
+    """How a benchmark's K is estimated: seed, restarts, most, threads."""
+    return params.estimate.model_dump() | {"threads": protocol_of(params, benchmark).threads}
+
+
+def estimate_file(benchmark: str) -> Path:
+    """Where a benchmark's estimated K stands."""
+    return Path(f"results/estimates/{benchmark}.json")
 
 
 def read_estimate(path: Path) -> int:

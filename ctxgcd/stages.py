@@ -6,8 +6,8 @@ from collections.abc import Iterable
 from typing import Any
 
 from ctxgcd.config import Params
-from ctxgcd.runs import ESTIMATED, protocol_of, resolve
-from ctxgcd.targets import DEMO, benchmark_files, requested_benchmarks, runs_of, table_files
+from ctxgcd.runs import ESTIMATED, Run, protocol_of, resolve
+from ctxgcd.targets import DEMO, benchmark_files, requested_benchmarks, runs_of, seeds_of, summary_file, table_files
 
 CODE = ["ctxgcd", "workflow", "Snakefile"]  # a change asks Snakemake, which decides what it means
 COMMON = (
@@ -24,7 +24,7 @@ COMMON = (
 
 
 def stages(params: Params) -> dict[str, Any]:
-    """The content of dvc.yaml: check_data, the benchmarks of `all_tables`, the tables over several, the others.
+    """The content of dvc.yaml: check_data, the benchmarks of `all_tables`, the tables over several, the others; plots.
 
     DVC runs stages that do not depend on one another in the order of the file (unless the project has more .dvc
     files than stages). So the data is checked before any training, while `dvc repro demo` or `dvc repro cub`
@@ -44,7 +44,7 @@ def stages(params: Params) -> dict[str, Any]:
             _unique(f"results/runs/{benchmark}" for table in shared for benchmark in params.tables[table]),
         )
     found |= {_name(benchmark): _benchmark_stage(params, benchmark) for benchmark in _unique(others)}
-    return {"stages": found}
+    return {"stages": found, "plots": [_losses(params, b) for b in [*in_tables, *_unique(others)]]}
 
 
 def _name(benchmark: str) -> str:
@@ -60,9 +60,16 @@ def _benchmark_stage(params: Params, benchmark: str) -> dict[str, Any]:
     needed = {run.row: run for kind in kinds for run in runs_of(params, kind, benchmark)}.values()
     if any(resolve(params, benchmark, run.row, run.seed)["K"] == ESTIMATED for run in needed):
         splits += [f"results/estimates/{benchmark}.{suffix}" for suffix in ("json", "csv")]
-    files = [file for file in benchmark_files(params, benchmark) if not file.startswith(f"{runs}/")]
+    metrics = summary_file(benchmark)
+    files = [f for f in benchmark_files(params, benchmark) if not f.startswith(f"{runs}/") and f != metrics]
     target = "demo" if benchmark == DEMO else f"benchmark_{benchmark}"
-    return _stage(target, [runs, *splits, *files], [*COMMON, *own])
+    return _stage(target, [runs, *splits, *files], [*COMMON, *own]) | {"metrics": _owned([metrics])}
+
+
+def _losses(params: Params, benchmark: str) -> dict[str, Any]:
+    """A plot of DVC's: the loss of a benchmark's full method, whose history lies in its stage's folder of runs."""
+    history = Run(benchmark, "full-paper", seeds_of(params, "main", benchmark)[0]).file("history.csv")
+    return {f"loss of full-paper on {benchmark}": {"x": "epoch", "y": {history: "loss"}}}
 
 
 def _stage(targets: str, outs: list[str], params: list[Any], deps: Iterable[str] = ()) -> dict[str, Any]:
@@ -73,8 +80,12 @@ def _stage(targets: str, outs: list[str], params: list[Any], deps: Iterable[str]
         "cmd": f"{ours} && {check} && snakemake {targets}",
         "deps": [*CODE, *deps],
         "params": params,
-        "outs": [{out: {"cache": True, "persist": True}} for out in outs],
+        "outs": _owned(outs),
     }
+
+
+def _owned(paths: Iterable[str]) -> list[dict[str, Any]]:
+    return [{path: {"cache": True, "persist": True}} for path in paths]
 
 
 def _unique(names: Iterable[str]) -> list[str]:

@@ -16,6 +16,7 @@ from ctxgcd.runs import (
     ROW,
     Run,
     active_epochs,
+    estimate_file,
     identity,
     old_classes,
     parse_row,
@@ -32,7 +33,9 @@ SHOWN = "full-paper"  # the row whose features are drawn
 
 TABLE_FILE = re.compile(rf"(?:.*/)?results/(?:available/)?((?:{'|'.join(KINDS)})_\w+)\.({'|'.join(FORMATS)})")
 RUN_FILE = re.compile(r"(?:.*/)?results/runs/([^/]+)/([^/]+)/seed(\d+)/[^/]+")
-FIGURE_FILE = re.compile(r"(?:.*/)?results/figures/([a-z]+)_(\w+)\.png")
+BENCHMARK_FILE = re.compile(  # other than tables and runs
+    r"(?:.*/)?results/(?:splits/|figures/[a-z]+_|duplicates_|metrics_|estimates/)(\w+)\.(?:csv|json|sha256|source\.json|png)"
+)
 
 
 def table_rows(params: Params, kind: str, benchmark: str) -> list[str]:
@@ -158,7 +161,7 @@ def existing_metrics(params: Params, planned: Iterable[dict[str, Any]]) -> list[
         asked = resolve(params, run.benchmark, run.row, run.seed)
         try:
             metrics = json.loads(file.read_text(encoding="utf-8"))
-            estimate = Path(f"results/estimates/{run.benchmark}.json")
+            estimate = estimate_file(run.benchmark)
             if asked["K"] == ESTIMATED and estimate.exists():
                 asked["K"] = read_estimate(estimate)
             if metrics["parameters"] == asked:
@@ -175,17 +178,30 @@ def table_files(table: str) -> list[str]:
 
 def benchmark_files(params: Params, benchmark: str) -> list[str]:
     """Everything that one benchmark ends in: its runs' scores, its own tables, its figures."""
+    return list(runs_by_file(params, benchmark))
+
+
+def summary_file(benchmark: str) -> str:
+    """The file of a benchmark's means over seeds, one entry a row."""
+    return f"results/metrics_{benchmark}.json"
+
+
+def runs_by_file(params: Params, benchmark: str) -> dict[str, list[Run]]:
+    """The runs that each of `benchmark_files` is made from; none for what needs the images alone."""
     single = [table for table, of in params.tables.items() if of == [benchmark]]
     kinds = [k for k in ("ablation", "sensitivity") if single or benchmark in getattr(params.all_tables, k)]
     kinds += ["statistics", "terms"] * ("ablation" in kinds)
-    tables = single + [f"{kind}_{benchmark}" for kind in kinds]
-    trained = any(parse_row(row)[0] != "kmeans" for row in params.rows.main)
-    figures = ["curves"] * trained + ["embedding"] + ["sensitivity"] * ("sensitivity" in kinds)
+    tables = {table: table_runs(params, table) for table in single + [f"{kind}_{benchmark}" for kind in kinds]}
+    main = runs_of(params, "main", benchmark)
+    every = list(dict.fromkeys(run for of in (main, *tables.values()) for run in of))
+    trained = [run for run in main if run.row != "kmeans"]
+    figures = ({"curves": trained} if trained else {}) | {"embedding": [shown_run(params, benchmark)]}
+    figures |= {"sensitivity": tables[f"sensitivity_{benchmark}"]} if "sensitivity" in kinds else {}
     return (
-        [run.file("metrics.json") for run in runs_of(params, "main", benchmark)]
-        + [file for table in tables for file in table_files(table)]
-        + [f"results/figures/{figure}_{benchmark}.png" for figure in figures]
-        + [f"results/duplicates_{benchmark}.csv"]
+        {run.file("metrics.json"): [run] for run in main}
+        | {file: of for table, of in tables.items() for file in table_files(table)}
+        | {f"results/figures/{figure}_{benchmark}.png": of for figure, of in figures.items()}
+        | {summary_file(benchmark): every, f"results/duplicates_{benchmark}.csv": []}
     )
 
 
@@ -212,10 +228,7 @@ def requested_benchmarks(params: Params, words: Iterable[str]) -> list[str]:
         elif match := RUN_FILE.fullmatch(word):
             resolve(params, match[1], match[2], int(match[3]))
             requested.append(_possible(params, match[1], match[2])["benchmark"])
-        elif match := re.fullmatch(
-            r"(?:.*/)?results/(?:splits/|figures/[a-z]+_|duplicates_|estimates/)(\w+)\.(csv|json|sha256|source\.json|png)",
-            word,
-        ):
+        elif match := BENCHMARK_FILE.fullmatch(word):
             requested += table_benchmarks(params, f"ablation_{match[1]}")
     return list(dict.fromkeys(requested or of_all))
 
@@ -228,19 +241,14 @@ def runs_behind(params: Params, target: str) -> list[Run]:
     if target == "all_tables":
         runs = [run for table in all_tables(params) for run in table_runs(params, table)]
     elif match := re.fullmatch(r"(demo)|benchmark_(\w+)", target):
-        files = benchmark_files(params, DEMO if match[1] else match[2])
-        runs = [run for file in files for run in runs_behind(params, file)]
+        by_file = runs_by_file(params, DEMO if match[1] else match[2])
+        runs = [run for of in by_file.values() for run in of]
     elif match := TABLE_FILE.fullmatch(target):
         runs = table_runs(params, match[1])
     elif match := RUN_FILE.fullmatch(target):
         runs = [Run(match[1], match[2], int(match[3]))]
-    elif match := FIGURE_FILE.fullmatch(target):
-        figure, benchmark = match[1], match[2]
-        runs = runs_of(params, "sensitivity" if figure == "sensitivity" else "main", benchmark)
-        if figure == "curves":
-            runs = [run for run in runs if run.row != "kmeans"]
-        elif figure == "embedding":
-            runs = [shown_run(params, benchmark)]
+    elif match := BENCHMARK_FILE.fullmatch(target):
+        runs = runs_by_file(params, match[1]).get(target, [])
     else:
         runs = []
     return list(dict.fromkeys(runs))

@@ -45,7 +45,13 @@ def _part(path: Path) -> pd.DataFrame:
 
 
 def score_run(
-    run: Path, assignments: Sequence[Path], split: pd.DataFrame, metrics: Path, predictions: dict[str, Path]
+    run: Path,
+    assignments: Sequence[Path],
+    split: pd.DataFrame,
+    metrics: Path,
+    predictions: dict[str, Path],
+    *,
+    code: str,
 ) -> None:
     """Score D^u (transductive) and the official test part (inductive) apart; write metrics.json and both CSVs.
 
@@ -53,6 +59,7 @@ def score_run(
         run: run.json of the training; everything in it is carried over.
         assignments: CSVs of id, predicted: one, or one a process (read_assignments).
         predictions: file of each of the sets `unlabelled` and `test`; a set without images gets the header alone.
+        code: hash of the scoring code, kept as `scoring_code`.
     """
     about = json.loads(run.read_text(encoding="utf-8"))
     parameters, k = about["parameters"], about["parameters"]["K"]
@@ -81,6 +88,7 @@ def score_run(
         "scores": scores,
         "clusters": clusters,
         **about,
+        "scoring_code": code,
     }
     write_text(metrics, json.dumps(content, indent=1) + "\n")
     best = next(s for s in scores if (s["set"], s["metric"]) == ("unlabelled", "v2"))

@@ -34,6 +34,20 @@ def keep(state: Path) -> None:
         os.replace(made, state / "finished")
 
 
+def folder_of(work: Path, identity: str, row: str) -> Path:
+    """Where a run's state and its finished files lie; with its row: two rows of equal parameters may train at once."""
+    return work / f"{identity}-{row}"
+
+
+def take(out: Path, state: Path) -> None:
+    """Keep the run whose files lie in `out`, unless it is kept already."""
+    if not (state / "finished").exists():
+        made = draft(state)
+        for name in FILES:
+            shutil.copyfile(out / name, made / name)
+        keep(state)
+
+
 def give(state: Path, out: Path) -> bool:
     """Copy a kept run to `out`; False where none is kept, or (told, and deleted) none that is as it was written."""
     kept = state / "finished"

@@ -83,7 +83,7 @@ def test_files(tmp_path: Path) -> None:
     shuffled = split.sample(frac=1, random_state=0)
     far = features.copy()
     far[70:] = 1e6  # the test part takes no part
-    estimate_to(tmp_path / "k.json", tmp_path / "k.csv", shuffled, far, **HOW)
+    estimate_to(tmp_path / "k.json", tmp_path / "k.csv", shuffled, far, code="", **HOW)
     content = json.loads((tmp_path / "k.json").read_text())
     tried = pd.read_csv(tmp_path / "k.csv")
     assert content["K"] == read_estimate(tmp_path / "k.json") == estimate_k(features[:70], labels[:70], **HOW)[0]

@@ -243,7 +243,7 @@ def scored(folder: Path, parts: list[pd.DataFrame]) -> tuple[dict[str, Any], byt
     for part, file in zip(parts, files, strict=True):
         part.to_csv(file, index=False)
     outputs = {"unlabelled": folder / "predictions.csv", "test": folder / "predictions_test.csv"}
-    score_run(folder / "run.json", files, split, folder / "metrics.json", outputs)
+    score_run(folder / "run.json", files, split, folder / "metrics.json", outputs, code="")
     return json.loads((folder / "metrics.json").read_text()), b"".join(file.read_bytes() for file in outputs.values())
 
 

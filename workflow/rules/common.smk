@@ -184,12 +184,6 @@ def kept_files(wildcards):
     return kept
 
 
-def estimate_of(benchmark):
-    """How a benchmark's K is estimated."""
-    threads = runs.protocol_of(PARAMS, benchmark).threads
-    return PARAMS.estimate.model_dump() | {"threads": threads}
-
-
 def weights_commands():
     """What fetches the weights of every backbone that has an address, as a shell command."""
     script = "python workflow/scripts/fetch_weights.py"

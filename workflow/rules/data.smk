@@ -170,11 +170,12 @@ rule estimate_k:
     threads: lambda w: runs.protocol_of(PARAMS, w.benchmark).threads
     params:
         how=lambda w: " ".join(
-            f"--{key} {value}" for key, value in estimate_of(w.benchmark).items()
+            f"--{key} {value}"
+            for key, value in runs.estimate_of(PARAMS, w.benchmark).items()
         ),
-        code=runs.code_hash(["clustering", "estimate.py", "evaluation/accuracy.py"]),
+        code=runs.code_hash(runs.ESTIMATE_CODE),
     message:
         "Estimating the number of classes of {wildcards.benchmark}"
     shell:
         "python workflow/scripts/estimate_k.py --split {input.split:q} --features {input.features:q} {params.how}"
-        " --json {output.json:q} --csv {output.csv:q} 2>&1 | tee {log:q}"
+        " --code {params.code} --json {output.json:q} --csv {output.csv:q} 2>&1 | tee {log:q}"

@@ -69,6 +69,29 @@ rule available_tables:
         "The tables of what is here are in results/, those with gaps in results/available/"
 
 
+rule summary:
+    input:
+        lambda w: [
+            run.file("metrics.json")
+            for run in targets.runs_by_file(PARAMS, w.benchmark)[
+                targets.summary_file(w.benchmark)
+            ]
+        ],
+    output:
+        "results/metrics_{benchmark}.json",
+    log:
+        "work/logs/table/metrics_{benchmark}.log",
+    conda:
+        "../envs/ctxgcd.yaml"
+    params:
+        code=runs.code_hash(["tables"]),
+    message:
+        "Summarising the scores of {wildcards.benchmark}"
+    shell:
+        "python workflow/scripts/summarize_scores.py --benchmark {wildcards.benchmark} --out {output:q} --metrics {input:q}"
+        " 2>&1 | tee {log:q}"
+
+
 rule audit_published:
     output:
         [f"results/audit_published.{suffix}" for suffix in FORMATS if suffix != "html"],

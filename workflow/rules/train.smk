@@ -50,10 +50,10 @@ rule score:
     conda:
         "../envs/ctxgcd.yaml"
     params:
-        code=runs.code_hash(["evaluation"]),
+        code=runs.code_hash(runs.SCORING_CODE),
     message:
         "Scoring {wildcards.benchmark} {wildcards.row} seed {wildcards.seed}"
     shell:
         "python workflow/scripts/score_run.py --run {input.run:q} --assignments {input.assignments:q}"
-        " --split {input.split:q} --metrics {output.metrics:q} --predictions {output.predictions:q}"
+        " --split {input.split:q} --code {params.code} --metrics {output.metrics:q} --predictions {output.predictions:q}"
         " --test-predictions {output.test:q} 2>&1 | tee {log:q}"

@@ -19,12 +19,14 @@ def main() -> None:
     parser.add_argument("--restarts", type=int, required=True, help="of every k-means")
     parser.add_argument("--seed", type=int, required=True, help="of every k-means")
     parser.add_argument("--threads", type=int, required=True)
+    parser.add_argument("--code", required=True, help="hash of the code that estimates")
     parser.add_argument("--json", type=Path, required=True)
     parser.add_argument("--csv", type=Path, required=True)
     a = parser.parse_args()
     split = read_split(a.split)
     features = load_kept(a.features, (len(split),)).float().numpy()
-    estimate_to(a.json, a.csv, split, features, most=a.most, restarts=a.restarts, seed=a.seed, threads=a.threads)
+    how = {"most": a.most, "restarts": a.restarts, "seed": a.seed, "threads": a.threads}
+    estimate_to(a.json, a.csv, split, features, code=a.code, **how)
 
 
 if __name__ == "__main__":

@@ -15,12 +15,14 @@ def main() -> None:
     parser.add_argument("--run", type=Path, required=True, help="run.json of the run")
     parser.add_argument("--assignments", type=Path, nargs="+", required=True, help="one file, or one a process")
     parser.add_argument("--split", type=Path, required=True)
+    parser.add_argument("--code", required=True, help="hash of the scoring code")
     parser.add_argument("--metrics", type=Path, required=True)
     parser.add_argument("--predictions", type=Path, required=True)
     parser.add_argument("--test-predictions", type=Path, required=True)
     arguments = parser.parse_args()
     outputs = {"unlabelled": arguments.predictions, "test": arguments.test_predictions}
-    score_run(arguments.run, arguments.assignments, read_split(arguments.split), arguments.metrics, outputs)
+    split = read_split(arguments.split)
+    score_run(arguments.run, arguments.assignments, split, arguments.metrics, outputs, code=arguments.code)
 
 
 if __name__ == "__main__":

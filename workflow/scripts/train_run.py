@@ -44,8 +44,7 @@ def main() -> None:
     split_hash = arguments.split_hash.read_text(encoding="utf-8").strip()
     own = identity(parameters, split_hash, arguments.code)
     files = {name: path for name in KEPT if (path := getattr(arguments, name))}
-    # With the row in its name: two rows with equal parameters may be trained at the same time.
-    state = arguments.work / f"{own}-{parameters['row']}"
+    state = finished.folder_of(arguments.work, own, parameters["row"])
     count = 1 if parameters["method"] == "kmeans" else int(arguments.devices)
     first = not is_a_started_one()
     with owned(state) if first else nullcontext():

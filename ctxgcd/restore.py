@@ -1,0 +1,189 @@
+"""Recorded results in a fresh clone: what is pulled stays where params.yaml and the code ask for it now.
+
+A pull gives every file a new time, and Snakemake's records of what was made how travel in no version. So neither tells
+whether a pulled run fits; the parameters and hashes that every run carries do.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterable
+from itertools import chain
+from pathlib import Path
+from textwrap import shorten
+from typing import Any
+
+import yaml
+
+from ctxgcd.config import Params
+from ctxgcd.errors import UserError
+from ctxgcd.files import file_sha256
+from ctxgcd.runs import (
+    ESTIMATE_CODE,
+    ESTIMATED,
+    SCORING_CODE,
+    Run,
+    code_hash,
+    estimate_file,
+    estimate_of,
+    identity,
+    read_estimate,
+    resolve,
+)
+from ctxgcd.targets import runs_by_file, table_files, table_runs
+from ctxgcd.training import finished
+
+
+def restore(params: Params) -> None:
+    """Pull what dvc.lock records, leave in results/ what fits, tell Snakemake so, and make its tables anew.
+
+    A run that differs is named, with the reason, and taken out of results/, and so is a split or an estimate on which
+    no other run stands: Snakemake makes them when they are asked for, and DVC's cache still has them.
+    Raises UserError where nothing is recorded or a command fails.
+    """
+    recorded = pull()
+    found = {run: difference(params, run) for run in _runs()}
+    kept = {run for run, why in found.items() if not why}
+    for why in dict.fromkeys(why for why in found.values() if why):
+        alike = [run for run in found if found[run] == why]
+        print(f"left out: {', '.join(run.folder.removeprefix('results/runs/') for run in alike)}: {why}", flush=True)
+        for run in alike:
+            shutil.rmtree(run.folder)
+    print(f"{len(kept)} of {len(found)} recorded runs are those that params.yaml and the code ask for now", flush=True)
+    standing = recorded & _stood_on(kept)
+    for file in recorded - standing:
+        Path(file).unlink()
+    if not kept:
+        return
+    for run in kept:  # so that Snakemake, should it ask for one of them again, finds it there
+        made = _read(run.file("metrics.json"))
+        finished.take(Path(run.folder), finished.folder_of(Path("work/runs"), made["identity"], run.row))
+    trained = [run.file("metrics.json" if _scored_alike(run) else "run.json") for run in sorted(kept)]
+    _call("snakemake", "--touch", "--forceall", *trained, *sorted(standing), "--quiet", "all")
+    anew = {file for file, of in _made_from(params, kept).items() if file in recorded and kept.issuperset(of)}
+    _call("snakemake", *(run.file("metrics.json") for run in sorted(kept)), *sorted(anew), "--quiet", "all")
+    # Snakemake asks for a run again when a cache that it reads is made in the same call, for a run that is left out.
+    if targets := [f"benchmark_{benchmark}" for benchmark in _incomplete(params, kept)]:
+        try:
+            _call("snakemake", *targets, "--until", "weights", "image_store", "features", "--quiet", "all")
+        except UserError:
+            print(
+                "the caches of the runs that are left out cannot be made yet; the restored runs are kept all the same"
+            )
+
+
+def pull() -> set[str]:
+    """Pull the stages that dvc.lock records; return their single files that Snakemake makes."""
+    lock = Path("dvc.lock")
+    if not lock.is_file():
+        raise UserError("nothing is recorded: there is no dvc.lock here; `dvc repro` writes it and git carries it")
+    stages = yaml.safe_load(lock.read_text(encoding="utf-8"))["stages"]
+    print(f"Pulling the results of {', '.join(stages)}", flush=True)
+    done = subprocess.run([sys.executable, "-m", "dvc", "pull", *stages], capture_output=True, text=True)
+    if done.returncode:
+        said = shorten(done.stderr.rpartition("ERROR: ")[2].split("<https", 1)[0], 300)
+        raise UserError(f"`dvc pull` failed and nothing was restored: {said}")
+    files = {out["path"] for stage in stages.values() for out in stage["outs"] if Path(out["path"]).is_file()}
+    return files - {"results/data_check.txt"}  # no declared output
+
+
+def difference(params: Params, run: Run) -> str:
+    """In what a run of results/ differs from the one that is asked for now, in words; empty where in nothing."""
+    made = _read(run.file("metrics.json"))
+    told = made.get("parameters")
+    if not isinstance(told, dict):
+        return "its metrics.json is missing or damaged"
+    try:
+        asked = resolve(params, run.benchmark, run.row, run.seed)
+        if asked["K"] == ESTIMATED:
+            asked["K"] = _estimated_now(params, run.benchmark)
+    except UserError as error:
+        return str(error)
+    split, code = _split_hash(run.benchmark), code_hash()
+    changed = [
+        f"{key} is {_said(asked, key)}, was {_said(told, key)}"
+        for key in dict.fromkeys([*asked, *told])
+        if _said(asked, key) != _said(told, key)
+    ]
+    why = [f"other parameters ({', '.join(changed)})"] if changed else []
+    why += ["another split than the recorded one"] if made.get("split_sha256") != split else []
+    why += ["another training code"] if made.get("code") != code else []
+    if not why and made.get("identity") != identity(asked, split, code):
+        why = ["its identity is not that of its parameters, split and code"]
+    return ", ".join(why)
+
+
+def _runs() -> list[Run]:
+    """The runs that lie in results/runs/BENCHMARK/ROW/seedN."""
+    places = [path.parts[-3:] for path in Path("results/runs").glob("*/*/seed*")]
+    return sorted(Run(benchmark, row, int(seed[4:])) for benchmark, row, seed in places if seed[4:].isdecimal())
+
+
+def _stood_on(runs: Iterable[Run]) -> set[str]:
+    """What is right wherever one of these runs is: its split, its images' duplicates, its estimate of K."""
+    of_split = {run.benchmark for run in runs}
+    of_estimate = {run.benchmark for run in runs if _read(run.file("metrics.json"))["K_source"] == ESTIMATED}
+    return (
+        {
+            f"results/splits/{benchmark}.{suffix}"
+            for benchmark in of_split
+            for suffix in ("csv", "sha256", "source.json")
+        }
+        | {f"results/duplicates_{benchmark}.csv" for benchmark in of_split}
+        | {str(estimate_file(benchmark).with_suffix(s)) for benchmark in of_estimate for s in (".json", ".csv")}
+    )
+
+
+def _made_from(params: Params, runs: Iterable[Run]) -> dict[str, list[Run]]:
+    """The runs behind every table and figure of these runs' benchmarks, and behind the tables over several."""
+    own = [runs_by_file(params, benchmark) for benchmark in sorted({run.benchmark for run in runs})]
+    tables = {file: table_runs(params, table) for table in params.all_tables.main for file in table_files(table)}
+    tables |= {file: [] for file in table_files("audit_published")}
+    return {file: of for behind in [*own, tables] for file, of in behind.items()}
+
+
+def _incomplete(params: Params, runs: set[Run]) -> list[str]:
+    """The benchmarks of these runs whose tables and figures need others too."""
+    own = sorted({run.benchmark for run in runs})
+    return [benchmark for benchmark in own if not runs.issuperset(chain(*runs_by_file(params, benchmark).values()))]
+
+
+def _scored_alike(run: Run) -> bool:
+    return _read(run.file("metrics.json")).get("scoring_code") == code_hash(SCORING_CODE)
+
+
+def _estimated_now(params: Params, benchmark: str) -> int:
+    """The recorded estimate of K. Raises UserError unless it was made as it would be now."""
+    file = estimate_file(benchmark)
+    asked = estimate_of(params, benchmark) | {"code": code_hash(ESTIMATE_CODE)}
+    made = _read(str(file))
+    if any(made.get(key) != value for key, value in asked.items()):
+        raise UserError(f"its K is to be estimated anew ({file} is missing or was made in another way)")
+    return read_estimate(file)
+
+
+def _split_hash(benchmark: str) -> str:
+    """The sha256 of the split itself, whatever the file beside it says."""
+    file = Path(f"results/splits/{benchmark}.csv")
+    return file_sha256(file) if file.is_file() else "missing"
+
+
+def _read(file: str) -> dict[str, Any]:
+    """A JSON object; an empty one where there is none."""
+    try:
+        content = json.loads(Path(file).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return content if isinstance(content, dict) else {}
+
+
+def _said(values: dict[str, Any], key: str) -> str:
+    return json.dumps(values[key]) if key in values else "absent"
+
+
+def _call(module: str, *arguments: str) -> None:
+    if subprocess.run([sys.executable, "-m", module, *arguments]).returncode:
+        raise UserError(f"`{module}` failed, as it says above; mend that and restore again")

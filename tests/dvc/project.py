@@ -1,0 +1,112 @@
+"""A small project of its own for the tests of DVC, and calls of its commands."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+ROOT = Path(__file__).resolve().parents[2]
+PROJECT = ("Snakefile", "params.yaml", "profiles", "workflow", "ctxgcd", "dvc.yaml", ".dvc", ".dvcignore", ".gitignore")
+WRITE = "workflow/scripts/write_dvc_stages.py"
+COMMANDS = Path(sys.executable).parent
+NOTHING = "Nothing to be done"  # Snakemake's words
+
+
+def start(folder: Path, command: str, *arguments: str) -> subprocess.Popen[str]:
+    """Start a command of this environment in a project, in a process group of its own."""
+    own = {
+        "PATH": f"{COMMANDS}{os.pathsep}{os.environ['PATH']}",
+        "PYTHONPATH": str(folder),
+        "CTXGCD_DATA": str(folder / "data" / "raw"),  # empty
+        "DVC_SITE_CACHE_DIR": str(folder / ".dvc" / "tmp" / "site"),
+    }
+    return subprocess.Popen(
+        [str(COMMANDS / command), *arguments],
+        cwd=folder,
+        env=os.environ | own,
+        text=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        start_new_session=True,
+    )
+
+
+def run(folder: Path, command: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run a command of this environment in a project; stdout holds both streams."""
+    process = start(folder, command, *arguments)
+    output, _ = process.communicate()
+    return subprocess.CompletedProcess(process.args, process.returncode, output)
+
+
+def succeed(folder: Path, command: str, *arguments: str) -> str:
+    done = run(folder, command, *arguments)
+    assert done.returncode == 0, done.stdout
+    return done.stdout
+
+
+def fresh_copy(folder: Path) -> Path:
+    """The working tree without anything made, outside git."""
+    folder.mkdir()
+    for name in PROJECT:
+        if (ROOT / name).is_dir():
+            made = shutil.ignore_patterns("__pycache__", "cache", "tmp", "config.local")
+            shutil.copytree(ROOT / name, folder / name, ignore=made)
+        else:
+            shutil.copy(ROOT / name, folder / name)
+    return folder
+
+
+def git(folder: Path, *arguments: str) -> None:
+    author = ["-c", "user.name=a", "-c", "user.email=a@example.org"]
+    subprocess.run(["git", *author, *arguments], cwd=folder, check=True, stdout=subprocess.DEVNULL)
+
+
+def commit(folder: Path) -> None:
+    git(folder, "add", "--all")
+    git(folder, "commit", "--quiet", "--message", "now")
+
+
+def trainings(folder: Path, *targets: str) -> set[str]:
+    """The rows that a dry run plans to train."""
+    output = succeed(folder, "snakemake", "--dry-run", *(targets or ["demo"]))
+    return set(re.findall(r"Training fashion (\S+) seed 0", output))
+
+
+def make_small(folder: Path) -> Path:
+    """A project whose demo has three trainings of a few epochs on the 500 labelled images, in git."""
+    fresh_copy(folder)
+    quick = {"resize": 32, "crop": 32, "view_bank": 0, "projector_width": 64, "epochs": 4, "T_warm": 1}
+    params = yaml.safe_load((folder / "params.yaml").read_text())
+    params["seeds"] = [0]
+    params["rows"] = {
+        "main": ["full-paper"],
+        "ablation": ["full-paper"],
+        "unknowns": {"full-paper+tau=1.0": "full-paper"},
+        "speed": {"full-paper+precision=bf16": "full-paper"},
+    }
+    params["sensitivity"] = {"lambda_n": [0.3], "lambda_c": [0.3], "k": [10]}
+    params["protocols"]["fashion"] |= quick | {"teacher_warmup_epochs": 1}
+    params["benchmarks"]["fashion"]["trial"] = True
+    (folder / "params.yaml").write_text(yaml.safe_dump(params, sort_keys=False))
+    succeed(folder, "python", WRITE)
+    git(folder, "init", "--quiet")
+    commit(folder)
+    return folder
+
+
+def change_params(folder: Path, **sections: dict[str, Any]) -> None:
+    """Replace values in sections of params.yaml; a section inside one keeps what is not named."""
+    file = folder / "params.yaml"
+    params = yaml.safe_load(file.read_text())
+    for name, values in sections.items():
+        for key, value in values.items():
+            own = params[name].get(key)
+            params[name][key] = own | value if isinstance(own, dict) and own.keys() & value.keys() else value
+    file.write_text(yaml.safe_dump(params, sort_keys=False))

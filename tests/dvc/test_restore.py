@@ -1,0 +1,134 @@
+"""`make restore`: in a fresh clone, recorded results count where they fit params.yaml and the code now."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ctxgcd.config import read
+from ctxgcd.restore import difference
+from ctxgcd.runs import Run
+from tests.dvc.project import NOTHING, change_params, commit, git, run, succeed, trainings
+
+RESTORE = ("python", "workflow/scripts/restore_results.py")
+ROWS = {"full-paper", "full-paper+lambda_n=0.3", "simgcd"}
+
+
+@pytest.fixture(scope="module")
+def published(made: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A finished project whose results are recorded, committed and pushed."""
+    folder = tmp_path_factory.mktemp("published") / "project"
+    return publish(shutil.copytree(made, folder, symlinks=True))
+
+
+def publish(folder: Path) -> Path:
+    succeed(folder, "dvc", "repro", "demo")
+    succeed(folder, "dvc", "remote", "add", "--default", "near", str(folder.parent / "remote"))
+    commit(folder)
+    succeed(folder, "dvc", "push")
+    return folder
+
+
+def clone(folder: Path, to: Path) -> Path:
+    git(folder, "clone", "--quiet", str(folder), str(to))
+    assert not (to / "results").exists()
+    return to
+
+
+def test_a_clone_has_nothing_to_do_until_a_value_changes(published: Path, tmp_path: Path) -> None:
+    folder = clone(published, tmp_path / "clone")
+    output = succeed(folder, *RESTORE)
+    assert "3 of 3 recorded runs" in output
+    assert trainings(folder) == set()
+    assert NOTHING in succeed(folder, "snakemake", "--dry-run", "demo")
+    assert "up to date" in succeed(folder, "dvc", "status", "demo")  # the tables made anew are the recorded ones
+    change_params(folder, protocols={"fashion": {"lr": 0.05}})
+    assert trainings(folder) == ROWS
+
+
+def test_a_changed_value_leaves_its_runs_out(published: Path, tmp_path: Path) -> None:
+    folder = clone(published, tmp_path / "clone")
+    change_params(folder, benchmarks={"fashion": {"settings": {"paper": {"tau": 0.25}}}})
+    output = succeed(folder, *RESTORE)
+    assert "left out: fashion/full-paper/seed0, fashion/full-paper+lambda_n=0.3/seed0: other parameters (tau" in output
+    assert "1 of 3 recorded runs" in output
+    assert trainings(folder) == ROWS - {"simgcd"}
+    assert not (folder / "results/main_fashion.csv").exists()  # of runs that are not asked for
+
+
+def test_lr_leaves_all_out_and_scoring_none(published: Path, tmp_path: Path) -> None:
+    folder = clone(published, tmp_path / "clone")
+    code = folder / "ctxgcd" / "evaluation" / "scores.py"
+    code.write_text(code.read_text() + "\n# changed\n")
+    before = succeed(folder, *RESTORE)
+    assert "3 of 3 recorded runs" in before
+    assert NOTHING in succeed(folder, "snakemake", "--dry-run", "demo")
+
+    shutil.rmtree(folder / "results")
+    shutil.rmtree(folder / ".snakemake")
+    change_params(folder, protocols={"fashion": {"lr": 0.05}})
+    assert "0 of 3 recorded runs" in succeed(folder, *RESTORE)
+    assert trainings(folder) == ROWS
+
+
+def test_a_damaged_run_is_left_out(made: Path, tmp_path: Path) -> None:
+    folder = shutil.copytree(made, tmp_path / "project", symlinks=True)
+    file = folder / "results/runs/fashion/simgcd/seed0/metrics.json"
+    times = file.stat().st_atime_ns, file.stat().st_mtime_ns
+    file.write_text("{")
+    os.utime(file, ns=times)  # or Snakemake would make tables of it before it is recorded
+    there = clone(publish(folder), tmp_path / "clone")
+    output = succeed(there, *RESTORE)
+    assert "left out: fashion/simgcd/seed0: its metrics.json is missing or damaged\n" in output
+    assert trainings(there) == {"simgcd"}
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "reason"),
+    [
+        ("split_sha256", "0", "another split than the recorded one"),
+        ("code", "0", "another training code"),
+        ("identity", "0", "its identity is not that of its parameters, split and code"),
+        ("parameters", {}, "other parameters (row is"),
+    ],
+)
+def test_a_difference_is_said_in_words(
+    made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, key: str, value: Any, reason: str
+) -> None:
+    shutil.copytree(made / "results", tmp_path / "results")
+    monkeypatch.chdir(tmp_path)
+    params, simgcd = read(made / "params.yaml"), Run("fashion", "simgcd", 0)
+    assert difference(params, simgcd) == ""
+    file = Path(simgcd.file("metrics.json"))
+    file.write_text(json.dumps(json.loads(file.read_text()) | {key: value}))
+    assert difference(params, simgcd).startswith(reason)
+
+
+def test_an_estimate_made_in_another_way_leaves_its_runs_out(
+    made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = Path(Run("fashion", "simgcd+K=estimated", 0).folder)
+    shutil.copytree(made / "results" / "runs/fashion/simgcd/seed0", tmp_path / folder)
+    monkeypatch.chdir(tmp_path)
+    said = difference(read(made / "params.yaml"), Run("fashion", "simgcd+K=estimated", 0))
+    assert said.startswith("its K is to be estimated anew (results/estimates/fashion.json is missing")
+
+
+def test_what_cannot_be_pulled_is_told_in_one_sentence(project: Path) -> None:
+    def told() -> str:
+        done = run(project, *RESTORE)
+        assert done.returncode == 2, done.stdout
+        assert "Traceback" not in done.stdout
+        return done.stdout.splitlines()[-1]
+
+    assert told().startswith("error: nothing is recorded: there is no dvc.lock here")
+    succeed(project, "dvc", "repro", "demo")
+    assert told().startswith("error: `dvc pull` failed and nothing was restored: config file error: no remote")
+    shutil.rmtree(project / ".dvc" / "cache")
+    succeed(project, "dvc", "remote", "add", "--default", "near", str(project.parent / "empty"))
+    assert told().startswith("error: `dvc pull` failed and nothing was restored: failed to pull data from the cloud")

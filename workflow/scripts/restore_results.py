@@ -1,0 +1,20 @@
+"""Pull the recorded results and keep those that params.yaml and the code ask for now."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from ctxgcd.config import read
+from ctxgcd.errors import reported
+from ctxgcd.restore import restore
+
+
+def main() -> None:
+    argparse.ArgumentParser(description=__doc__).parse_args()
+    restore(read(Path("params.yaml")))
+
+
+if __name__ == "__main__":
+    with reported():
+        main()
