@@ -63,7 +63,7 @@ def start(folder: Path, *words: str, log: Path | None = None) -> subprocess.Pope
 def finish(folder: Path, *words: str) -> str:
     """Run snakemake to its end; its output."""
     log = folder / "finish.log"
-    code = start(folder, *words, log=log).wait(timeout=1200)
+    code = start(folder, *words, log=log).wait(timeout=5400)
     assert code == 0, log.read_text()[-4000:]
     return log.read_text()
 
