@@ -8,7 +8,7 @@ LOCK := $(shell $(PYTHON) -c "import hashlib; print(hashlib.sha256(open('require
 READY := $(VENV)/.ready-$(LOCK)
 
 .DEFAULT_GOAL := help
-.PHONY: help environment demo test check verify soak format lock dvc.yaml bench gpu-kit publish clean
+.PHONY: help environment demo test check docs linkcheck verify soak format lock dvc.yaml bench gpu-kit publish clean
 
 help: ## list the targets
 	@grep -E '^[a-z.]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -43,6 +43,12 @@ check: $(READY) ## lint, format, types, import contract, workflow lint
 	$(BIN)/lint-imports
 	$(BIN)/snakefmt --check Snakefile workflow/rules
 	$(BIN)/snakemake --lint
+
+docs: $(READY) ## build the site in docs/_build; a broken link or reference fails
+	$(BIN)/python -m sphinx -W --keep-going -q docs docs/_build
+
+linkcheck: $(READY) ## ask every external link of the site whether it answers (needs a network)
+	$(BIN)/python -m sphinx -q -b linkcheck docs docs/_build/linkcheck
 
 verify: $(READY) ## make the demo and compare its tables with the committed ones
 	$(BIN)/snakemake demo

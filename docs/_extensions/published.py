@@ -12,7 +12,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from ctxgcd.config import Params, read
-from ctxgcd.plan.lines import plan
+from ctxgcd.plan.lines import Line, plan
 from ctxgcd.plan.rates import ASSUMED, Measured
 from ctxgcd.tables.audit import audit
 from ctxgcd.tables.display import benchmark_name, published_name
@@ -40,15 +40,17 @@ def cost(params: Params, tables: list[str]) -> str:
     with TemporaryDirectory() as empty, chdir(empty):
         lines = plan(params, runs, Measured(runs=[], bench={}, asked=None))
     asked = " ".join(f"results/{table}.csv" for table in tables)
-    rows = []
-    for benchmark in dict.fromkeys(line.benchmark for line in lines):
-        own = [line for line in lines if line.benchmark == benchmark]
-        fits = sum(line.row == "kmeans" for line in own)
-        trainings = sum(line.seed is not None for line in own) - fits
-        rows.append([benchmark_name(benchmark), trainings, fits, f"{sum(line.hours for line in own):,.1f}"])
-    rows.append(["all", *(sum(row[column] for row in rows) for column in (1, 2)), f"{sum(x.hours for x in lines):,.1f}"])
+    groups = {name: [line for line in lines if line.benchmark == name] for name in (line.benchmark for line in lines)}
+    rows = [[benchmark_name(name), *_summed(own)] for name, own in groups.items()] + [["all", *_summed(lines)]]
     head = ["Benchmark", "Trainings", "k-means fits", f"Device hours at {ASSUMED:,.0f} views/s (assumed)"]
     return f"```bash\nsnakemake plan {asked}   # the cost\nsnakemake {asked}\n```\n\n{_table(head, rows)}"
+
+
+def _summed(lines: list[Line]) -> list[Any]:
+    """Trainings, k-means fits, device hours."""
+    fits = sum(line.row == "kmeans" for line in lines)
+    trainings = sum(line.seed is not None for line in lines) - fits
+    return [trainings, fits, f"{sum(line.hours for line in lines):,.1f}"]
 
 
 def expected(params: Params, table: str, ours: list[str]) -> str:
