@@ -16,9 +16,10 @@ def inline(writer: Any, node: nodes.math) -> NoReturn:
 
 def displayed(writer: Any, node: nodes.math_block) -> NoReturn:
     writer.body.append(writer.starttag(node, "div", CLASS="math notranslate"))
+    writer.body.append(f'<div class="formula">{convert(node.astext(), display="block")}</div>')
     if node["number"]:
         writer.body.append(f'<span class="eqno">({get_node_equation_number(writer, node)})</span>')
-    writer.body.append(convert(node.astext(), display="block") + "</div>\n")
+    writer.body.append("</div>\n")
     raise nodes.SkipNode
 
 

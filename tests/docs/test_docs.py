@@ -110,19 +110,20 @@ def test_the_method_of_the_example(params: Params, monkeypatch: pytest.MonkeyPat
     from ctxgcd.methods.method import Batch
 
     code, fields = examples("add_method.md", "python")
-    supervised = module(code, __name__="supervised")["Supervised"]
-    monkeypatch.setattr(runs, "METHODS", (*runs.METHODS, "supervised"))
-    added = module(fields, BANK_FIELDS=runs.BANK_FIELDS)["SUPERVISED_FIELDS"]
-    monkeypatch.setitem(runs.METHOD_FIELDS, "supervised", added)
-    p = runs.resolve(params, "fashion", "supervised", 0)
-    method = supervised(p)
+    monkeypatch.setattr(runs, "METHODS", (*runs.METHODS, "undistilled"))
+    added = module(fields, SIMGCD_FIELDS=runs.SIMGCD_FIELDS)["UNDISTILLED_FIELDS"]
+    monkeypatch.setitem(runs.METHOD_FIELDS, "undistilled", added)
+    assert set(runs.METHOD_FIELDS["gcd"]) - set(runs.GCD_ONLY) < set(added)  # what the loop itself reads
+    p = runs.resolve(params, "fashion", "undistilled", 0)
+    method = module(code, __name__="undistilled")["Undistilled"](p)
     net = method.network(torch.nn.Linear(6, 8), 8)
-    labels = torch.tensor([0, 3, -1, -1])
-    terms = method.losses(net, Batch(torch.randn(8, 6), labels), None)
+    rows, labels = torch.randn(8, 6), torch.tensor([0, 3, -1, -1])
+    terms = method.losses(net, Batch(rows, labels), None)
     terms["loss"].backward()
-    assert terms["loss"] == terms["cls"] > 0
-    assert net.tail.weight.grad.abs().sum() > 0
-    assert method.losses(net, Batch(torch.randn(8, 6), torch.full((4,), -1)), None)["loss"] == 0
+    assert set(terms) - {"loss"} == set(method.weights()) == set(method.active_from())
+    assert all(parameter.grad is not None for parameter in net.parameters())
+    without = method.losses(net, Batch(rows, torch.full((4,), -1)), None)
+    torch.testing.assert_close(without["loss"], 0.65 * without["info_nce"])
     found = method.discover(net, lambda ids: torch.randn(len(ids), 8), labels, torch.tensor([2, 3]), torch.tensor([4]))
     assert (found.unlabelled.shape, found.test.shape) == ((2,), (1,))
 
