@@ -8,7 +8,8 @@ LOCK := $(shell $(PYTHON) -c "import hashlib; print(hashlib.sha256(open('require
 READY := $(VENV)/.ready-$(LOCK)
 
 .DEFAULT_GOAL := help
-.PHONY: help environment demo test test-browser check verify soak format lock dvc.yaml restore bench gpu-kit publish clean
+.PHONY: help environment demo test test-browser check docs linkcheck verify soak format lock dvc.yaml restore bench \
+  gpu-kit publish clean
 
 help: ## list the targets
 	@grep -E '^[a-z.]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -46,6 +47,12 @@ check: $(READY) ## lint, format, types, import contract, workflow lint
 	$(BIN)/lint-imports
 	$(BIN)/snakefmt --check Snakefile workflow/rules
 	$(BIN)/snakemake --lint
+
+docs: $(READY) ## build the site in docs/_build; a broken link or reference fails
+	$(BIN)/python -m sphinx -W --keep-going -q docs docs/_build
+
+linkcheck: $(READY) ## ask every external link of the site whether it answers (needs a network)
+	$(BIN)/python -m sphinx -q -b linkcheck docs docs/_build/linkcheck
 
 verify: $(READY) ## make the demo and compare its tables with the committed ones
 	$(BIN)/snakemake demo

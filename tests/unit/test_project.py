@@ -6,6 +6,10 @@ import re
 import runpy
 from pathlib import Path
 
+import yaml
+
+import ctxgcd
+
 ROOT = Path(__file__).parents[2]
 
 
@@ -24,9 +28,27 @@ def test_the_readme_shows_the_measured_table() -> None:
 
 
 def test_every_local_link_of_the_documents_exists() -> None:
-    for page in (ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))):
-        links = re.findall(r"\]\((?!https?:)([^)#]+)\)", page.read_text(encoding="utf-8"))
-        assert not [link for link in links if not (page.parent / link).exists()], page
+    broken = []
+    for page in (*ROOT.glob("*.md"), *sorted((ROOT / "docs").rglob("*.md"))):
+        for link in re.findall(r"\]\((?!https?:)([^)\s]+)\)", page.read_text(encoding="utf-8")):
+            place, _, anchor = link.partition("#")
+            target = page.parent / place if place else page
+            if not target.exists() or (anchor and anchor not in anchors(target)):
+                broken.append(f"{page.relative_to(ROOT)}: {link}")
+    assert not broken
+
+
+def anchors(page: Path) -> set[str]:
+    """The headings of a page as links name them: small letters, no punctuation, hyphens for spaces."""
+    text = re.sub(r"^```.*?^```", "", page.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)
+    headings = re.findall(r"^#+ (.+)$", text, re.MULTILINE)
+    return {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+def test_the_version_is_said_once() -> None:
+    citation = yaml.safe_load((ROOT / "CITATION.cff").read_text(encoding="utf-8"))
+    assert citation["version"] == ctxgcd.__version__
+    assert not re.search(r"^version\s*=\s*\"", (ROOT / "pyproject.toml").read_text(encoding="utf-8"), re.MULTILINE)
 
 
 def test_no_output_of_a_rule_is_in_git() -> None:

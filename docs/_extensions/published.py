@@ -1,0 +1,97 @@
+"""What each table of the paper takes and what it says, from params.yaml and the published numbers.
+
+docs/reproduce.md includes the two files that this writes for each table into docs/_published/, so that no number on
+that page was typed.
+"""
+
+from __future__ import annotations
+
+from contextlib import chdir
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from ctxgcd.config import Params, read
+from ctxgcd.plan.lines import Line, plan
+from ctxgcd.plan.rates import ASSUMED, Measured
+from ctxgcd.tables.audit import audit
+from ctxgcd.tables.display import benchmark_name, published_name
+from ctxgcd.tables.published import QUANTITIES, paper_keys
+from ctxgcd.targets import table_benchmarks, table_rows, table_runs
+
+HERE = Path(__file__).parents[1]
+
+# The paper's tables 1 to 5 under the names that the published numbers have, and ours that hold them.
+TABLES = {
+    "ssb": ["main_ssb"],
+    "generic": ["main_generic"],
+    "challenging": ["main_challenging"],
+    "losses": ["ablation_cub", "ablation_imagenet_100"],
+    "sensitivity": ["sensitivity_cub", "sensitivity_imagenet_100"],
+}
+
+
+def cost(params: Params, tables: list[str]) -> str:
+    """The command that makes the tables, and a line for each benchmark: trainings, k-means fits, device hours.
+
+    As `snakemake plan` counts them where nothing has run yet and nothing was measured.
+    """
+    runs = list(dict.fromkeys(run for table in tables for run in table_runs(params, table)))
+    with TemporaryDirectory() as empty, chdir(empty):
+        lines = plan(params, runs, Measured(runs=[], bench={}, asked=None))
+    asked = " ".join(f"results/{table}.csv" for table in tables)
+    groups = {name: [line for line in lines if line.benchmark == name] for name in (line.benchmark for line in lines)}
+    rows = [[benchmark_name(name), *_summed(own)] for name, own in groups.items()] + [["all", *_summed(lines)]]
+    head = ["Benchmark", "Trainings", "k-means fits", f"Device hours at {ASSUMED:,.0f} views/s (assumed)"]
+    return f"```bash\nsnakemake plan {asked}   # the cost\nsnakemake {asked}\n```\n\n{_table(head, rows)}"
+
+
+def _summed(lines: list[Line]) -> list[Any]:
+    """Trainings, k-means fits, device hours."""
+    fits = sum(line.row == "kmeans" for line in lines)
+    trainings = sum(line.seed is not None for line in lines) - fits
+    return [trainings, fits, f"{sum(line.hours for line in lines):,.1f}"]
+
+
+def expected(params: Params, table: str, ours: list[str]) -> str:
+    """The published numbers of one table of the paper beside the rows that are compared with them."""
+    numbers = audit()
+    numbers = numbers[numbers["table"] == table]
+    benchmarks = list(dict.fromkeys(numbers["benchmark"]))
+    rows_here = {
+        key: row
+        for name in ours
+        for benchmark in table_benchmarks(params, name)
+        for row in table_rows(params, name.partition("_")[0], benchmark)
+        for key in paper_keys(name, row)
+    }
+    cells = {(one["method"], one["benchmark"]): _numbers(one) for one in numbers.to_dict("records")}
+    rows = [
+        [published_name(key), f"`{rows_here[key]}`" if key in rows_here else "not run here"]
+        + [cells.get((key, benchmark), "") for benchmark in benchmarks]
+        for key in dict.fromkeys(numbers["method"])
+    ]
+    return _table(["Published row", "Row here", *map(benchmark_name, benchmarks)], rows)
+
+
+def _numbers(one: dict[str, Any]) -> str:
+    return " / ".join(f"{one[quantity]:.1f}" for quantity in QUANTITIES) + "†" * (not one["consistent"])
+
+
+def _table(head: list[str], rows: list[list[Any]]) -> str:
+    lines = [head, ["---"] * len(head), *rows]
+    return "".join(f"| {' | '.join(map(str, line))} |\n" for line in lines)
+
+
+def write(*_: Any) -> None:
+    """Write docs/_published/TABLE.cost.md and TABLE.md."""
+    params, folder = read(HERE.parent / "params.yaml"), HERE / "_published"
+    folder.mkdir(exist_ok=True)
+    for table, ours in TABLES.items():
+        for name, text in ((f"{table}.cost", cost(params, ours)), (table, expected(params, table, ours))):
+            (folder / f"{name}.md").write_text(text, encoding="utf-8")
+
+
+def setup(app: Any) -> dict[str, bool]:
+    app.connect("builder-inited", write)
+    return {"parallel_read_safe": True, "parallel_write_safe": True}

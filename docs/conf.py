@@ -1,0 +1,33 @@
+"""How Sphinx builds the site: `make docs`. Nothing is fetched while it is built or read."""
+
+import sys
+from pathlib import Path
+
+HERE = Path(__file__).parent
+sys.path[:0] = [str(HERE.parent), str(HERE / "_extensions")]
+
+from ctxgcd import __version__  # noqa: E402
+from ctxgcd.targets import KINDS  # noqa: E402
+
+project = "ctxgcd"
+author = copyright = "The ctxgcd maintainers"
+version = release = __version__
+
+extensions = ["myst_parser", "sphinx.ext.autodoc", "mathml", "published"]
+myst_enable_extensions = ["dollarmath"]
+myst_heading_anchors = 3
+# measured/ holds whole pages and the tables that they are made of; only the pages are the site's.
+exclude_patterns = ["_*", *(f"measured/{kind}_*.md" for kind in KINDS)]
+include_patterns = ["*.md", "measured/*.md"]
+suppress_warnings = ["myst.header"]  # a table's own heading is of the third level, wherever it is shown
+
+autodoc_member_order = "bysource"
+autodoc_type_aliases = {name: name for name in ("ArrayLike", "Ids")}
+
+html_theme = "furo"
+html_title = f"ctxgcd {version}"
+html_static_path = ["_static"]
+html_css_files = ["site.css"]
+html_show_sphinx = False
+html_copy_source = False
+html_show_sourcelink = False
