@@ -53,14 +53,14 @@ def score_given(
 
     if is_old is None:
         notes.append(
-            f"{truth.name} has no column old and --old names no class, so all but All is left out, and v1 with it"
+            f"{truth.name} has no column old and --old names no class: All alone is given, and no v1, which needs them"
         )
     mask = joined["old"].to_numpy("bool") if is_old is not None else np.full(len(joined), True)
     p, y = _ids(joined["guess"]), _ids(joined[named])
     sizes = joined["guess"].value_counts()
     if clusters is not None and clusters < len(sizes):
         raise UserError(
-            f"{predictions.name} has {len(sizes)} clusters, more than --clusters {clusters}; give the true K"
+            f"{predictions.name} has {len(sizes)} clusters, more than the {clusters} of --clusters; give the K assumed"
         )
     rows = score_all(p, y, mask, max(int(p.max()) + 1, clusters or 0))
     if is_old is None:
@@ -161,9 +161,9 @@ def _missing(
         )
     notes = []
     if len(without):
-        notes.append(f"{len(without):,} of {len(joined):,} images have no prediction and are not scored")
+        notes.append(f"images without a prediction, not scored: {len(without):,} of {len(joined):,}")
     if len(extra):
-        notes.append(f"{len(extra):,} predictions are of other images than those scored, first '{extra.iloc[0]}'")
+        notes.append(f"predictions of other images than those scored: {len(extra):,}, first '{extra.iloc[0]}'")
     return notes
 
 
