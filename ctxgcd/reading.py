@@ -37,7 +37,7 @@ class Table:
     def filled(self, *columns: str) -> Table:
         """Return the table of these columns alone; UserError for the first cell that is empty or NaN."""
         for column in columns:
-            blank = self.rows[column].str.lower().isin(BLANK)
+            blank = self.rows[column].astype(str).str.lower().isin(BLANK)
             if blank.any():
                 raise UserError(f"{self.name} line {blank.idxmax()}: {column} is empty; write it, or delete the line")
         return Table(self.name, self.rows[list(columns)])

@@ -98,6 +98,7 @@ def test_by_hand(tmp_path: Path) -> None:
     assert facts == {"n": 5, "classes": 2, "old_classes": 1, "clusters_found": 3, "empty_clusters": 1, "set": None}
     assert found["histogram"] == {"1": 1, "3": 2, "7": 2}
     assert found["notes"] == []
+    assert evaluate(*written(tmp_path), clusters=10**15)["empty_clusters"] == 10**15 - 3
 
 
 def rows_reversed(text: str) -> str:
