@@ -48,8 +48,9 @@ def test_a_new_training_leaves_the_cache_as_it_was(project: Path, link: str) -> 
     assert all(path.is_symlink() == (link == "symlink") for path in before)
     kept = cached(project)
     change_params(project, protocols={"fashion": {"lr": 0.05}})
-    targets = ("main_fashion.csv", "figures/curves_fashion.png", "figures/embedding_fashion.png")
-    targets += ("duplicates_fashion.csv", "splits/fashion.csv")
+    targets = ["main_fashion.csv"]
+    if link == "symlink":  # every kind of file; what a copy could harm a link would
+        targets += ["figures/embedding_fashion.png", "duplicates_fashion.csv", "metrics_fashion.json"]
     succeed(project, "snakemake", "--forceall", *(f"results/{name}" for name in targets))
     assert cached(project) == kept
     assert not any(path.is_symlink() for path in (project / RUN).iterdir())
