@@ -237,7 +237,7 @@ def test_packed_images_are_not_copied_into_the_pod(carried_out: tuple[Project, C
 
 
 def test_a_training_ends_itself_when_its_time_is_over(carried_out: tuple[Project, Cluster, Result]) -> None:
-    """The command that the first pod was given, for another seed, on the volume's own files and with next to no time."""
+    """The first pod's command, for another seed, on the volume's own files and with next to no time."""
     project, _, result = carried_out
     (command,) = re.findall(r"python workflow/scripts/train_run.py .* --minutes 240 .*(?= 2>&1)", result.output)
     changes = {"--minutes 240 ": "--minutes 0.0001 ", '"seed": 0': '"seed": 7', ".snakemake/storage/fs/": "/"}
