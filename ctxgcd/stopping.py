@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -70,6 +71,18 @@ def _exists(process: int) -> bool:
     except PermissionError:
         return True
     return True
+
+
+def stop_after(minutes: float) -> None:
+    """Send this process SIGTERM when its time is over, for want of a queue that would."""
+
+    def stop() -> None:
+        print(f"the time limit of {minutes:g} minutes is over", file=sys.stderr, flush=True)
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    timer = threading.Timer(60 * minutes, stop)
+    timer.daemon = True
+    timer.start()
 
 
 def stop_jobs_too() -> None:

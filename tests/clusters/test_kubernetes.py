@@ -1,9 +1,14 @@
-"""The Job for Kubernetes: what it asks for, and that its command is one that this workflow understands."""
+"""The two ways to run on Kubernetes: one Job for everything, and the executor plugin with a pod for each job.
+
+The plugin and everything behind it are the real ones; the cluster is tests/clusters/cluster.py.
+"""
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
+import shutil
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -11,12 +16,16 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.workflow.test_workflow import PROGRAMS, ROOT, fresh
+from tests.clusters.cluster import GPU, Cluster, container_of, serving, stand_ins
+from tests.workflow.test_workflow import PROGRAMS, ROOT, Project, Result, fresh, made_before
+
+PROFILES = ROOT / "profiles"
+RUN = "results/runs/fashion/simgcd/seed0"
 
 
 @pytest.fixture
 def pod() -> dict[str, Any]:
-    job = yaml.safe_load((ROOT / "profiles" / "kubernetes" / "job.yaml").read_text())
+    job = yaml.safe_load((PROFILES / "kubernetes" / "job.yaml").read_text())
     assert (job["apiVersion"], job["kind"], job["spec"]["backoffLimit"]) == ("batch/v1", "Job", 3)
     spec: dict[str, Any] = job["spec"]["template"]["spec"]
     return spec
@@ -52,3 +61,191 @@ def test_its_command_gives_imagenet_all_gpus(pod: dict[str, Any], tmp_path: Path
     assert done.returncode == 0, done.stdout
     asked = dict(re.findall(r'"benchmark": "(\w+)".*? --devices (\d)', done.stdout))
     assert asked == {"imagenet_1k": "8", "cub": "1"}
+
+
+def call(project: Project, cluster: Cluster, *words: str) -> Result:
+    """Call Snakemake by the profile, with the project's folder for /project and the node's for /workdir."""
+    profile = project.folder / "profiles" / "mine" / "config.yaml"
+    profile.parent.mkdir(exist_ok=True)
+    text = (PROFILES / "kubernetes" / "config.yaml").read_text()
+    text = text.replace("\n# site: ", "\n").replace("NAMESPACE", "birds")
+    text = text.replace("/project", str(project.folder)).replace("/workdir", str(cluster.folder / "workdir"))
+    profile.write_text(text)
+    often = ("--seconds-between-status-checks", "1", "--latency-wait", "5")
+    with serving(cluster) as kubeconfig, pytest.MonkeyPatch.context() as patch:
+        patch.setenv("KUBECONFIG", str(kubeconfig))
+        patch.setenv("PATH", cluster.programs)
+        return project.call("--workflow-profile", "profiles/mine", *words, *often)
+
+
+def cluster_in(folder: Path, **settings: Any) -> Cluster:
+    pytest.importorskip("snakemake_executor_plugin_kubernetes")
+    pytest.importorskip("snakemake_storage_plugin_fs")
+    (folder / "node").mkdir()
+    programs = os.pathsep.join([stand_ins(folder / "programs"), str(PROGRAMS), os.defpath])
+    return Cluster(folder / "node", programs, **settings)
+
+
+@pytest.fixture(scope="module")
+def submitted(tmp_path_factory: pytest.TempPathFactory) -> tuple[Project, Cluster, Result]:
+    """Jobs of each kind, asked of a cluster whose pods all fail."""
+    folder = tmp_path_factory.mktemp("kubernetes")
+    project, cluster = fresh(folder / "project", folder / "nothing"), cluster_in(folder)
+    trainings = [f"results/runs/{name}/simgcd/seed0/run.json" for name in ("cub", "imagenet_1k")]
+    scored = "results/runs/aircraft/simgcd/seed0"
+    planned = project.call("--summary", *trainings).output
+    caches = re.findall(r"^(work/(?:stores|weights)/\S+)", planned, re.MULTILINE)
+    split = ("cub", "imagenet_1k", "aircraft", "scars")
+    splits = [f"results/splits/{name}.{suffix}" for name in split for suffix in ("csv", "sha256")]
+    made_before(project.folder / "pods", *splits, *caches, f"{scored}/run.json", f"{scored}/assignments.csv")
+    wanted = [*trainings, f"{scored}/metrics.json", "results/duplicates_scars.csv"]
+    # One more attempt, not three: each takes a second.
+    return project, cluster, call(project, cluster, "--keep-going", *wanted, "--preemptible-retries", "1")
+
+
+def test_a_training_asks_for_one_gpu(submitted: tuple[Project, Cluster, Result]) -> None:
+    """Its whole Job, but for the command."""
+    project, cluster, result = submitted
+    assert cluster.jobs, result.output
+    job = cluster.posted("train", "benchmark=cub")[0]
+    assert job["spec"]["backoffLimit"] == 0  # Snakemake sends it again
+    spec = job["spec"]["template"]["spec"]
+    (container,) = spec.pop("containers")
+    assert spec == {
+        "restartPolicy": "Never",
+        "nodeSelector": {},
+        "tolerations": [{"key": GPU, "operator": "Equal", "value": "present", "effect": "NoSchedule"}],
+        "volumes": [
+            {"name": "workdir", "emptyDir": {}},
+            {"name": "ctxgcd", "persistentVolumeClaim": {"claimName": "ctxgcd"}},
+        ],
+    }
+    spec["containers"] = [container]
+    assert {key: container[key] for key in container if key not in ("args", "env")} == {
+        "name": "snakemake",
+        "image": "registry.example.org/ctxgcd:latest",
+        "command": ["/bin/sh"],
+        "workingDir": "/workdir",
+        "resources": {
+            "requests": {"cpu": "3800m", "memory": "32000M", "ephemeral-storage": "10000M", GPU: "1"},
+            "limits": {"cpu": "4000m", "memory": "32000M", "ephemeral-storage": "10000M", GPU: "1"},
+        },
+        "volumeMounts": [
+            {"name": "workdir", "mountPath": "/workdir"},
+            {"name": "ctxgcd", "mountPath": str(project.folder)},
+        ],
+    }
+
+
+def test_a_training_of_eight_processes_is_one_container(submitted: tuple[Project, Cluster, Result]) -> None:
+    """One command, of one training, with eight GPUs: it starts the processes itself."""
+    project, cluster, _ = submitted
+    container = container_of(cluster.posted("train", "benchmark=imagenet_1k")[0])
+    assert container["resources"]["limits"] == {
+        **{"cpu": "32000m", "memory": "128000M", "ephemeral-storage": "10000M", GPU: "8"}
+    }
+    _, command = container["args"]
+    assert command.count(" --target-jobs 'train:benchmark=imagenet_1k,row=simgcd,seed=0' ") == 1
+    assert f" --directory {project.folder} " in command
+
+
+def test_what_needs_no_gpu_asks_for_none(submitted: tuple[Project, Cluster, Result]) -> None:
+    _, cluster, _ = submitted
+    (score,) = cluster.posted("score", "benchmark=aircraft")
+    (store,) = cluster.posted("image_store", "benchmark=scars")
+    assert "tolerations" not in score["spec"]["template"]["spec"]
+    assert container_of(score)["resources"]["limits"] == {
+        **{"cpu": "1000m", "memory": "8000M", "ephemeral-storage": "10000M"}
+    }
+    assert container_of(store)["resources"]["limits"] == {
+        **{"cpu": "4000m", "memory": "32000M", "ephemeral-storage": "20000M"}
+    }
+
+
+def test_trainings_alone_are_sent_again(submitted: tuple[Project, Cluster, Result]) -> None:
+    _, cluster, result = submitted
+    assert result.code != 0
+    assert len(cluster.posted("train", "benchmark=cub")) == 2
+    assert len(cluster.posted("score", "benchmark=aircraft")) == 1
+
+
+def test_time_limits_are_those_of_slurm(submitted: tuple[Project, Cluster, Result]) -> None:
+    """The command of a training carries its own; the plugin gives the Job none."""
+    _, cluster, result = submitted
+    profiles = [yaml.safe_load((PROFILES / name / "config.yaml").read_text()) for name in ("kubernetes", "slurm")]
+    of_train = [profile["set-resources"]["train"] for profile in profiles]
+    for key in ("runtime", "gpu", "mem_mb"):
+        assert of_train[0][key] == of_train[1][key]
+    assert [profile["preemptible-retries"] for profile in profiles] == [3, 3]
+    limits = re.findall(r'train_run.py .*?"benchmark": "(\w+)".*? --minutes (\d+)', result.output)
+    assert dict(limits) == {"cub": "240", "imagenet_1k": "1440"}
+    assert not any("activeDeadlineSeconds" in job["spec"] for job in cluster.jobs.values())
+
+
+def test_snakemake_in_a_pod_may_do_what_the_plugin_does(submitted: tuple[Project, Cluster, Result]) -> None:
+    """The rights that head.yaml gives, beside everything that the cluster was asked."""
+    _, role, binding, head = yaml.safe_load_all((PROFILES / "kubernetes" / "head.yaml").read_text())
+    rights = {(verb, resource) for rule in role["rules"] for resource in rule["resources"] for verb in rule["verbs"]}
+    asked = submitted[1].calls
+    assert asked <= rights
+    assert rights - asked <= {("delete", "pods")}  # only at Ctrl-C and of pods that remain
+    spec = head["spec"]["template"]["spec"]
+    assert binding["subjects"][0]["name"] == spec["serviceAccountName"]
+    (container,) = spec["containers"]
+    profile = yaml.safe_load((PROFILES / "kubernetes" / "config.yaml").read_text())
+    volume = f"{spec['volumes'][0]['persistentVolumeClaim']['claimName']}:{container['volumeMounts'][0]['mountPath']}"
+    assert profile["kubernetes-persistent-volumes"] == [volume]
+    assert container["workingDir"] == profile["directory"]
+
+
+@pytest.fixture(scope="module")
+def carried_out(tmp_path_factory: pytest.TempPathFactory) -> tuple[Project, Cluster, Result]:
+    """A training whose first pod is killed after an epoch, really run."""
+    folder = tmp_path_factory.mktemp("kubernetes")
+    cluster = cluster_in(folder, runs=True, interrupt="work/runs/*/last.pt")
+    project = fresh(folder / "project", folder / "nothing")
+
+    def small(content: dict[str, Any]) -> None:
+        quick = {"resize": 32, "crop": 32, "view_bank": 0, "projector_width": 64, "epochs": 4, "T_warm": 1}
+        content["protocols"]["fashion"] |= quick | {"teacher_warmup_epochs": 1, "batch_size": 64}
+        content["benchmarks"]["fashion"]["trial"] = True
+
+    project.change(small)
+    before = project.call("--cores", "2", f"{RUN}/run.json", "--until", "image_store", "weights")
+    assert before.code == 0, before.output
+    for name in ("results", "work"):
+        shutil.move(project.folder / name, project.folder / "pods" / name)
+    return project, cluster, call(project, cluster, f"{RUN}/run.json")
+
+
+def test_a_training_whose_pod_was_killed_goes_on_in_the_next(carried_out: tuple[Project, Cluster, Result]) -> None:
+    project, cluster, result = carried_out
+    first, second = cluster.posted("train", "benchmark=fashion")
+    ends = [cluster.exit_codes[job["metadata"]["name"]] for job in (first, second)]
+    assert (ends, result.code) == ([137, 0], 0), result.output
+    log = (project.folder / "pods/work/logs/train/fashion/simgcd/seed0.log").read_text()
+    assert re.search(r"goes on after epoch [123]$", log, re.MULTILINE), log
+    history = (project.folder / "pods" / RUN / "history.csv").read_text().splitlines()
+    assert [line.split(",")[0] for line in history[1:]] == ["0", "1", "2", "3"]
+
+
+def test_packed_images_are_not_copied_into_the_pod(carried_out: tuple[Project, Cluster, Result]) -> None:
+    project, cluster, _ = carried_out
+    linked = re.findall(r"Creating symlink for on-demand retrieval of (\S+)\.$", "".join(cluster.logs.values()), re.M)
+    stores = project.folder / "pods" / "work" / "stores"
+    assert {str(file) for file in stores.iterdir() if file.suffix in (".npz", ".pixels")} <= set(linked)
+
+
+def test_a_training_ends_itself_when_its_time_is_over(carried_out: tuple[Project, Cluster, Result]) -> None:
+    """The first pod's command, for another seed, on the volume's own files and with next to no time."""
+    project, _, result = carried_out
+    (command,) = re.findall(r"python workflow/scripts/train_run.py .* --minutes 240 .*(?= 2>&1)", result.output)
+    changes = {"--minutes 240 ": "--minutes 0.0001 ", '"seed": 0': '"seed": 7', ".snakemake/storage/fs/": "/"}
+    for was, now in changes.items():
+        command = command.replace(was, now)
+    environment = os.environ | {"PYTHONPATH": str(project.folder), "PATH": f"{PROGRAMS}{os.pathsep}{os.defpath}"}
+    done = subprocess.run(
+        ["bash", "-c", command], cwd=project.folder, env=environment, text=True, capture_output=True, timeout=120
+    )
+    assert done.returncode == 130, done.stderr
+    assert done.stderr.startswith("the time limit of 0.0001 minutes is over\nstopped; what was finished is kept")

@@ -22,7 +22,7 @@ from ctxgcd.plan.work import classes_of, images_in, work_of
 from ctxgcd.runs import resolve
 from ctxgcd.targets import all_tables, table_runs
 from tests.fixtures import Painter
-from tests.workflow.test_workflow import ROOT, Project, Result, fresh
+from tests.workflow.test_workflow import ROOT, Project, Result, fresh, made_before
 
 pytest.importorskip("snakemake_executor_plugin_slurm")
 PROFILE = ROOT / "profiles" / "slurm" / "config.yaml"
@@ -63,14 +63,6 @@ def queue_in(folder: Path) -> Queue:
     return Queue(folder)
 
 
-def made_before(project: Project, *files: str) -> None:
-    """Stand for what earlier jobs made: nothing reads these files here."""
-    for name in files:
-        file = project.folder / name
-        file.parent.mkdir(parents=True, exist_ok=True)
-        file.touch()
-
-
 @pytest.fixture(scope="module")
 def submitted(tmp_path_factory: pytest.TempPathFactory) -> tuple[Queue, Result]:
     """Jobs of each kind, asked of a queue that runs none, by a copy of the profile that is filled in as it says."""
@@ -87,7 +79,7 @@ def submitted(tmp_path_factory: pytest.TempPathFactory) -> tuple[Queue, Result]:
     caches = re.findall(r"^(work/(?:stores|weights)/\S+)", planned, re.MULTILINE)
     split = ("cub", "imagenet_1k", "aircraft", "scars")
     splits = [f"results/splits/{name}.{suffix}" for name in split for suffix in ("csv", "sha256")]
-    made_before(project, *splits, *caches, f"{scored}/run.json", f"{scored}/assignments.csv")
+    made_before(project.folder, *splits, *caches, f"{scored}/run.json", f"{scored}/assignments.csv")
     wanted = [*trainings, f"{scored}/metrics.json", "results/duplicates_scars.csv"]
     # One more attempt, not three: the plugin looks ever more rarely while jobs only fail.
     result = queue.call(project, "profiles/mine", "--keep-going", *wanted, "--preemptible-retries", "1")

@@ -89,6 +89,12 @@ shell.prefix(
     f'set -euo pipefail; export PATH={shlex.quote(os.path.dirname(sys.executable))}:"$PATH"; '
 )
 
+
+# Where files travel to their jobs, a link will do if the storage can be seen from there: no job writes to its inputs.
+inputflags:
+    access.sequential,
+
+
 # A job ends when this process is gone, and stops when this process is told to.
 sign()
 
@@ -152,6 +158,15 @@ def store_of(wildcards):
     )
 
 
+def pixels_of(wildcards):
+    """The pixels beside a store's index: an input of its own only where files travel to their jobs one by one.
+
+    On a shared disk they are there, and one input more would be a reason to run all that read the store again.
+    """
+    travels = workflow.storage_settings.default_storage_provider
+    return store_of(wildcards).replace(".npz", ".pixels") if travels else []
+
+
 def features_folder(wildcards):
     content = runs.short_hash(images_of(wildcards), features_of(wildcards))
     return f"work/features/{wildcards.benchmark}-{content}"
@@ -182,6 +197,16 @@ def kept_files(wildcards):
     if p["K"] == runs.ESTIMATED:
         kept["estimate"] = f"results/estimates/{wildcards.benchmark}.json"
     return kept
+
+
+def job_words(input, resources):
+    """A training's files by name, and its time limit where one is set: a place and a limit are no part of a run."""
+    words = {name: file for name, file in input.items() if name != "pixels"}
+    if "runtime" in resources.keys():
+        words["minutes"] = resources.runtime
+    return " ".join(
+        f"--{name.replace('_', '-')} {word}" for name, word in words.items()
+    )
 
 
 def weights_commands():

@@ -109,6 +109,7 @@ rule image_store:
 rule duplicates:
     input:
         store=lambda w: ancient(store_of(w)),
+        pixels=lambda w: ancient(pixels_of(w)),
         split=ancient("results/splits/{benchmark}.csv"),
         split_hash="results/splits/{benchmark}.sha256",
     output:
@@ -128,6 +129,7 @@ rule duplicates:
 rule features:
     input:
         store=store_of,
+        pixels=pixels_of,
         weights=weights_of,
         split="results/splits/{benchmark}.csv",
     output:

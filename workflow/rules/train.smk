@@ -4,6 +4,7 @@
 rule train:
     input:
         unpack(kept_files),
+        pixels=lambda w: ancient(pixels_of(w)) if "store" in kept_files(w) else [],
         split_hash="results/splits/{benchmark}.sha256",
         split=ancient("results/splits/{benchmark}.csv"),
     output:
@@ -25,9 +26,7 @@ rule train:
     params:
         parameters=lambda w: json.dumps(resolved(w)),
         code=TRAINING_CODE,
-        files=lambda w, input: " ".join(
-            f"--{name.replace('_', '-')} {path}" for name, path in input.items()
-        ),
+        files=lambda w, input, resources: job_words(input, resources),
     message:
         "Training {wildcards.benchmark} {wildcards.row} seed {wildcards.seed}"
     shell:

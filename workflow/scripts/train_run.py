@@ -10,6 +10,7 @@ from pathlib import Path
 from ctxgcd.benchmarks.split import read_split
 from ctxgcd.errors import UserError, reported
 from ctxgcd.runs import check_possible, identity, read_estimate
+from ctxgcd.stopping import stop_after
 from ctxgcd.training import finished
 from ctxgcd.training.checkpoint import owned
 from ctxgcd.training.devices import borrowed_devices
@@ -29,6 +30,7 @@ def main() -> None:
         parser.add_argument(f"--{name.replace('_', '-')}", type=Path)
     parser.add_argument("--estimate", type=Path, help="file of the estimated K, where the run reads it from there")
     parser.add_argument("--devices", default="1", help="processes that share the work, one a device")
+    parser.add_argument("--minutes", type=float, help="time limit: then it ends as at SIGTERM")
     parser.add_argument("--out", type=Path, required=True, help="the run's folder")
     parser.add_argument("--work", type=Path, required=True, help="folder of resume states")
     arguments = parser.parse_args()
@@ -47,6 +49,8 @@ def main() -> None:
     state = finished.folder_of(arguments.work, own, parameters["row"])
     count = 1 if parameters["method"] == "kmeans" else int(arguments.devices)
     first = not is_a_started_one()
+    if first and arguments.minutes:
+        stop_after(arguments.minutes)
     with owned(state) if first else nullcontext():
         if first and finished.give(state, arguments.out):
             print(f"this run was finished before; taken from {state}", flush=True)
