@@ -115,12 +115,13 @@ def test_what_cannot_be_pulled_is_told_in_one_sentence(published: Path, tmp_path
         done = run(folder, *RESTORE)
         assert done.returncode == 2, done.stdout
         assert "Traceback" not in done.stdout
-        assert not [path for path in (folder / "results").rglob("*") if path.is_file()]
+        assert not [path for path in folder.glob("results/**/*") if path.is_file()]
         return done.stdout.splitlines()[-1]
 
+    failed = "error: `dvc pull` failed and nothing was restored: failed to pull data from the cloud"
     succeed(folder, "dvc", "remote", "modify", "near", "url", str(tmp_path / "empty"))
-    assert told().startswith("error: `dvc pull` failed and nothing was restored: failed to pull data from the cloud")
+    assert told().startswith(failed)
     succeed(folder, "dvc", "remote", "remove", "near")
-    assert told().startswith("error: `dvc pull` failed and nothing was restored: config file error: no remote")
+    assert told().startswith(failed)
     (folder / "dvc.lock").unlink()
     assert told().startswith("error: nothing is recorded: there is no dvc.lock here")
