@@ -23,14 +23,14 @@ PARTS = ("Snakefile", "params.yaml", "profiles", "workflow", "ctxgcd")
 TIMES = ("seconds", "training_seconds", "steps_per_second", "peak_memory_mb")  # of a run, not of its numbers
 
 
-def fresh_copy(folder: Path) -> Path:
+def fresh_copy(folder: Path, source: Path = ROOT) -> Path:
     """What a run reads of the project, outside git."""
     folder.mkdir(parents=True)
     for name in PARTS:
-        if (ROOT / name).is_dir():
-            shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
+        if (source / name).is_dir():
+            shutil.copytree(source / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
         else:
-            shutil.copy(ROOT / name, folder / name)
+            shutil.copy(source / name, folder / name)
     return folder
 
 
