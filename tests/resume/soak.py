@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import random
-import subprocess
 import tempfile
 import time
 from collections import Counter
@@ -12,15 +11,13 @@ from pathlib import Path
 
 from tests.resume.project import STRIKES, finish, fresh_copy, quiet, results, start, strike, trainers
 
-RISE = 6.0  # seconds within which Snakemake reads its files; strikes come after them, while jobs run
-
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--kills", type=int, default=50, help="at least so many")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--longest", type=float, default=20.0, help="seconds from the first job to a strike, at most")
-    parser.add_argument("--folder", type=Path, help="where to work (default: a temporary folder)")
+    parser.add_argument("--longest", type=float, default=12.0, help="seconds from a training's start to a strike")
+    parser.add_argument("--folder", type=Path, help="where to work, with `clean` of a former call if it is there")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as temporary:
         soak(arguments.folder or Path(temporary), arguments.kills, arguments.longest, random.Random(arguments.seed))
@@ -28,29 +25,27 @@ def main() -> None:
 
 def soak(folder: Path, kills: int, longest: float, chance: random.Random) -> None:
     """Make a clean demo and a struck one; raise AssertionError where a result differs or a process is left."""
-    clean, struck = fresh_copy(folder / "clean"), fresh_copy(folder / "struck")
-    begun = time.monotonic()
-    finish(clean, "demo")
-    print(f"uninterrupted: {time.monotonic() - begun:.0f} s", flush=True)
+    clean, begun = folder / "clean", time.monotonic()
+    if not clean.exists():
+        finish(fresh_copy(clean), "demo")
+        print(f"uninterrupted: {time.monotonic() - begun:.0f} s", flush=True)
+    struck = fresh_copy(folder / "struck", clean)
     done: Counter[str] = Counter()
     slowest, begun = 0.0, time.monotonic()
     while done.total() < kills:
         snakemake = start(struck, "demo")
-        try:
-            snakemake.wait(RISE + chance.uniform(0, longest))
-            raise AssertionError(
-                f"ended after {done.total()} strikes: {(struck / 'snakemake.log').read_text()[-4000:]}"
-            )
-        except subprocess.TimeoutExpired:
-            how = chance.choice(STRIKES if trainers(struck) else STRIKES[1:])
+        while snakemake.poll() is None and not trainers(struck):
+            time.sleep(0.1)
+        time.sleep(chance.uniform(0, longest))
+        assert snakemake.poll() is None, (struck / "snakemake.log").read_text()[-4000:]
+        how = chance.choice(STRIKES if trainers(struck) else STRIKES[1:])  # between two trainings there is none to kill
         strike(struck, snakemake, how)
         assert snakemake.wait(60) != 0
         slowest = max(slowest, quiet(struck, patience=60))
         finish(struck, "--unlock")
         done[how] += 1
-        print(
-            f"{done.total()}: {how}, {len(list(struck.glob('results/runs/*/*/*/run.json')))} runs trained", flush=True
-        )
+        trained = len(list(struck.glob("results/runs/*/*/*/run.json")))
+        print(f"{done.total()}: {how}, {trained} runs trained", flush=True)
     finish(struck, "demo")
     log = (struck / "snakemake.log").read_text()
     print(
