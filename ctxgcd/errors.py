@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, nullcontext
 
 from ctxgcd.stopping import stoppable
+from ctxgcd.terminal import RED, styled
 
 
 class UserError(Exception):
@@ -30,7 +31,7 @@ def reported(job: bool = True) -> Iterator[None]:
         with stoppable() if job else nullcontext():
             yield
     except UserError as error:
-        print(f"error: {error}", file=sys.stderr, flush=True)
+        print(f"{styled('error:', RED, sys.stderr)} {error}", file=sys.stderr, flush=True)
         sys.exit(2)
     except KeyboardInterrupt:
         print(

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -13,9 +11,10 @@ import pandas as pd
 
 from ctxgcd.benchmarks.class_lists import ClassList
 from ctxgcd.benchmarks.folders import class_names, is_image
-from ctxgcd.benchmarks.source import MissingData, Source, as_manifest, first_repeated, missing
+from ctxgcd.benchmarks.source import MissingData, Source, as_manifest, missing
 from ctxgcd.errors import UserError, nearest
 from ctxgcd.names import PARTS
+from ctxgcd.reading import read_list, read_table
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -97,7 +96,7 @@ class OwnImages(Source):
 
     def _listed(self, folder: Path) -> list[tuple[str, str, str]]:
         file = self.list_files(folder)[0]
-        table = _read_table(file)
+        table = read_table(_present(file)).rows
         for column in ("path", "class"):
             if column not in table.columns:
                 raise UserError(
@@ -164,48 +163,17 @@ def _refuse_own_outputs(folder: Path) -> None:
 
 def _read_labelled(file: Path) -> Sequence[str]:
     """Return the lines of the file of what is labelled, each once."""
-    if file.suffix.lower() in {".csv", ".tsv"}:
-        table = _read_table(file)
-        columns = [column for column in ("path", "class") if column in table.columns]
-        if len(columns) != 1:
-            raise UserError(f"{file} has the columns {', '.join(table.columns)}, expected just one of path and class")
-        lines = table[columns[0]].tolist()
-    else:
-        lines = [line.strip() for line in _text(file).split("\n")]
-    lines = list(dict.fromkeys(line.removeprefix("./").rstrip("/") for line in lines if line))
+    names = read_list(_present(file), "path", "class")
+    lines = list(dict.fromkeys(name.removeprefix("./").rstrip("/") for name in names))
     if not lines:
         raise UserError(f"{file} names nothing as labelled; write one class or one image a line")
     return lines
 
 
-def _read_table(file: Path) -> pd.DataFrame:
-    """Read a CSV whose columns are parted by comma, semicolon or tab; every cell is text, blanks around it cut.
-
-    The index holds the line of each row in the file.
-    """
-    text = _text(file)
-    if not text.strip():
-        raise UserError(f"{file} is empty; write a line of column names, then one line an image")
-    reader = csv.reader(io.StringIO(text, newline=""), delimiter=max(",;\t", key=text.strip().split("\n")[0].count))
-    try:
-        rows = [(reader.line_num, [cell.strip() for cell in row]) for row in reader if any(row)]
-    except csv.Error as error:
-        raise UserError(f"{file} line {reader.line_num} is no line of a CSV ({error}); repair it") from error
-    (_, head), *cells = rows
-    if len(set(head)) < len(head):
-        raise UserError(f"{file} has the column {first_repeated(head)!r} twice; keep one")
-    if odd := next(((number, row) for number, row in cells if len(row) != len(head)), None):
-        raise UserError(f"{file} line {odd[0]} has {len(odd[1])} columns, the first line {len(head)}; repair it")
-    return pd.DataFrame([row for _, row in cells], [number for number, _ in cells], head, dtype="str")
-
-
-def _text(file: Path) -> str:
+def _present(file: Path) -> Path:
     if not file.is_file():
         raise MissingData(f"{file} is missing, but params.yaml names it; write it, or name another file")
-    try:
-        return file.read_text(encoding="utf-8-sig").replace("\r\n", "\n")
-    except UnicodeDecodeError:
-        raise UserError(f"{file} is not UTF-8 text; save it as UTF-8") from None
+    return file
 
 
 FOLDER = OwnImages(

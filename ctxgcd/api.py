@@ -1,0 +1,79 @@
+"""The commands as functions of the same names; importing this loads neither torch nor pandas."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+# What a function needs is imported inside it: a command must not wait for the libraries of the others.
+
+
+def diff(
+    first: str, second: str, *, benchmark: str | None = None, params: Path | str = "params.yaml"
+) -> dict[str, tuple[Any, Any]]:
+    """Return every value that differs between two named settings, or between two rows of a benchmark.
+
+    Args:
+        first, second: names under `settings` of params.yaml, or rows such as `full-paper+tau=1.0`.
+        benchmark: take the values that hold for it; needed for rows.
+        params: file of the parameters.
+
+    Returns:
+        Key -> (value of first, value of second), None where a row does not read the value.
+
+    Raises:
+        UserError: a name does not exist, or the two are not of one kind.
+    """
+    from ctxgcd.config import read
+    from ctxgcd.differences import differences
+
+    return differences(read(Path(params)), first, second, benchmark)
+
+
+def evaluate(
+    predictions: Path | str | pd.DataFrame,
+    truth: Path | str | pd.DataFrame,
+    *,
+    old: str | Path | Sequence[str] | None = None,
+    set: Literal["unlabelled", "test"] | None = None,
+    clusters: int | None = None,
+    join_by: Literal["path", "id"] | None = None,
+    allow_missing: bool = False,
+) -> dict[str, Any]:
+    """Score predictions of any code against the true classes, as the workflow scores its own.
+
+    Args:
+        predictions: CSV file or DataFrame with a column path or id, and predicted (or class): any labels.
+        truth: the same with class_id, class, true_class or class_name (the first that is there), and maybe old (0 or
+            1). Of a table with a column role, as results/splits/NAME.csv, the images of one set alone are scored.
+        old: the Old classes, where they are not to be taken from the column: a file of one class a line, or classes.
+        set: with a column role: `unlabelled` (default) or `test`.
+        clusters: the K that was assumed; without it the number of empty clusters is not known.
+        join_by: column that names an image in both; default: path where both have it, else id.
+        allow_missing: score the images that have a prediction, where others have none.
+
+    Returns:
+        `scores`, a list of {metric, n, all, old, new} for each of names.METRICS, in percent, None where not defined
+        (all but All without Old classes); `set`, `n`, `joined_by`; `clusters`, `clusters_found`, `empty_clusters`;
+        `classes`, `old_classes`, `old_share` (percent of images); `histogram`, predicted label -> images; `notes`,
+        sentences on what was left out.
+
+    Raises:
+        UserError: a table cannot be read or joined, or says two things of one image.
+    """
+    from ctxgcd.evaluation.given import score_given
+    from ctxgcd.reading import as_table
+
+    return score_given(
+        as_table(predictions, "the predictions"),
+        as_table(truth, "the truth"),
+        old=[str(old)] if isinstance(old, str | Path) else old,
+        role=set,
+        clusters=clusters,
+        key=join_by,
+        allow_missing=allow_missing,
+    )
