@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from ctxgcd.errors import UserError, nearest
+from ctxgcd.errors import UserError
 
 SEPARATORS = ",;\t"
 BLANK = ("", "nan")  # what programs write for a value that is missing, in lower case
@@ -31,18 +31,15 @@ class Table:
         if found:
             return found[0]
         raise UserError(
-            f"{self.name} has the columns {', '.join(self.rows.columns)}, expected {' or '.join(names)}"
-            f"{next(filter(None, (nearest(name, self.rows.columns) for name in names)), '')}; name it so"
+            f"{self.name} has the columns {', '.join(self.rows.columns)}, expected {' or '.join(names)}; name it so"
         )
 
     def filled(self, *columns: str) -> Table:
         """Return the table of these columns alone; UserError for the first cell that is empty or NaN."""
         for column in columns:
-            blank = self.rows[column].str.lower().isin(BLANK)
+            blank = self.rows[column].astype(str).str.lower().isin(BLANK)
             if blank.any():
-                raise UserError(
-                    f"{self.name} line {blank.idxmax()}: the {column} is missing; write it, or delete the line"
-                )
+                raise UserError(f"{self.name} line {blank.idxmax()}: {column} is empty; write it, or delete the line")
         return Table(self.name, self.rows[list(columns)])
 
     def once(self, key: str) -> Table:
@@ -72,7 +69,7 @@ def as_table(given: Path | str | pd.DataFrame, name: str) -> Table:
         return read_table(Path(given))
     if given.empty:
         raise UserError(f"{name} has no row; give one row an image")
-    return Table(name, given.astype(str).reset_index(drop=True))
+    return Table(name, given.astype(str).fillna("").reset_index(drop=True))
 
 
 def read_table(file: Path) -> Table:

@@ -34,18 +34,22 @@ def parser() -> Parser:
 def main() -> None:
     """Entry point of the `ctxgcd` command.
 
-    Exit status: 0 done, 1 something was judged negative, 2 a mistake of the user's, 130 stopped.
+    Exit status: 0 done, 1 something was judged negative, 2 a mistake of the user's, 130 stopped, 141 a closed pipe.
     """
-    try:
+    with reported():
         try:
-            with reported():
+            try:
                 arguments = _parsed(parser(), sys.argv[1:])
                 arguments.call(arguments)
-        finally:
-            print(end="", flush=True)  # here, and not at Python's end, where nothing can catch it
-    except BrokenPipeError:  # as by `| head -1`: nobody reads on
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(CLOSED_PIPE)
+            finally:
+                print(end="", flush=True)  # here, and not at Python's end, where nothing can catch it
+        except OSError as error:
+            if error.filename is not None:  # of a file, so not of stdout
+                raise
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # what is left goes nowhere
+            if isinstance(error, BrokenPipeError):  # as by `| head -1`: nobody reads on
+                sys.exit(CLOSED_PIPE)
+            raise UserError(f"the results cannot be written ({error.strerror}); send them elsewhere") from error
 
 
 def _parsed(root: Parser, words: list[str]) -> argparse.Namespace:

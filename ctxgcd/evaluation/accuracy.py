@@ -18,7 +18,8 @@ from ctxgcd.errors import UserError
 Ids = NDArray[np.int64]
 Mask = NDArray[np.bool_]
 
-# Above this, ids are renumbered before they are counted: the table is dense, its side the largest id.
+# Above this, clusters and classes are renumbered, each by itself, before they are counted: the square table of the
+# largest id would not fit into memory.
 DENSE_IDS = 5000
 
 
@@ -82,8 +83,13 @@ def assign(w: Ids) -> Ids:
 def _matched(p: Ids, y: Ids) -> Mask:
     """Return, per image, whether its cluster is assigned to its class."""
     if max(p.max(), y.max()) >= DENSE_IDS:
-        together = np.unique(np.concatenate([p, y]), return_inverse=True)[1]
-        p, y = together[: len(p)], together[len(p) :]
+        (clusters, p), (classes, y) = (np.unique(ids, return_inverse=True) for ids in (p, y))
+        w = np.bincount(p * len(classes) + y, minlength=len(clusters) * len(classes)).reshape(len(clusters), -1)
+        class_of = np.full(len(clusters), -1)
+        given, its = linear_sum_assignment(w, maximize=True)
+        class_of[given] = its
+        apart: Mask = class_of[p] == y
+        return apart
     matched: Mask = assign(contingency(p, y))[p] == y
     return matched
 

@@ -36,33 +36,25 @@ def score_given(
         if table.rows.empty:
             raise UserError(f"{table.name} has no line below its column names; write one for each image")
     key = key or _common_key(predictions, truth)
-    predicted, named = predictions.column(*PREDICTED), truth.column(*CLASSES)
+    named = truth.column(*CLASSES)
     is_old = _old(truth, named, old)
     role = _role(truth, role)
-    kept = np.full(len(truth.rows), True) if role is None else (truth.rows["role"] == role).to_numpy()
-
-    guesses = predictions.filled(predictions.column(key), predicted).once(key).rows
-    known = Table(truth.name, truth.rows[kept]).filled(truth.column(key), named)
-    if is_old is not None:
-        known = Table(known.name, known.rows.assign(old=is_old[kept]))
-    joined = known.once(key).rows.merge(
-        guesses.rename(columns={predicted: "guess"}), on=key, how="left", validate="one_to_one"
-    )
-    notes = _missing(joined, guesses, key, predictions.name, truth.name, allow_missing)
-    joined = joined.dropna(subset="guess")
-
+    known = Table(truth.name, truth.rows if is_old is None else truth.rows.assign(old=is_old))
+    if role is not None:
+        known = Table(known.name, known.rows[known.rows["role"] == role])
+    joined, notes = _join(predictions, known, key, [named] if is_old is None else [named, "old"], allow_missing)
+    mask = np.full(len(joined), True) if is_old is None else joined["old"].to_numpy("bool")
     if is_old is None:
         notes.append(
-            f"{truth.name} has no column old and --old names no class, so all but All is left out, and v1 with it"
+            f"{truth.name} has no column old and --old names no class: All alone is given, and no v1, which needs them"
         )
-    mask = joined["old"].to_numpy("bool") if is_old is not None else np.full(len(joined), True)
-    p, y = _ids(joined["guess"]), _ids(joined[named])
     sizes = joined["guess"].value_counts()
     if clusters is not None and clusters < len(sizes):
         raise UserError(
-            f"{predictions.name} has {len(sizes)} clusters, more than --clusters {clusters}; give the true K"
+            f"{predictions.name} has {len(sizes)} clusters, more than the {clusters} of --clusters; give the K assumed"
         )
-    rows = score_all(p, y, mask, max(int(p.max()) + 1, clusters or 0))
+    p = _ids(joined["guess"])
+    rows = score_all(p, _ids(joined[named]), mask, int(p.max()) + 1)
     if is_old is None:
         rows = [{**row, "old": None, "new": None, **({"all": None} if row["metric"] == "v1" else {})} for row in rows]
     return {
@@ -143,28 +135,35 @@ def _listed(truth: Table, old: Sequence[str]) -> list[str]:
     return classes
 
 
-def _missing(
-    joined: pd.DataFrame, guesses: pd.DataFrame, key: str, of_guesses: str, of_truth: str, allowed: bool
-) -> list[str]:
-    """Sentences on the images of one table that the other lacks; UserError for those that change a score."""
+def _join(
+    predictions: Table, truth: Table, key: str, columns: Sequence[str], allow_missing: bool
+) -> tuple[pd.DataFrame, list[str]]:
+    """Return the rows of `truth` with their prediction as `guess`, and sentences on the images of one table alone.
+
+    Raises UserError for images without a prediction, unless they are allowed.
+    """
+    predicted = predictions.column(*PREDICTED)
+    guesses = predictions.filled(predictions.column(key), predicted).once(key).rows
+    known = truth.filled(truth.column(key), *columns).once(key).rows
+    joined = known.merge(guesses.rename(columns={predicted: "guess"}), on=key, how="left")
     without = joined.loc[joined["guess"].isna(), key]
     extra = guesses.loc[~guesses[key].isin(joined[key]), key]
     if len(without) == len(joined):
-        example = f", as '{guesses[key].iloc[0]}' and '{joined[key].iloc[0]}'" if len(guesses) and len(joined) else ""
         raise UserError(
-            f"{of_guesses} and {of_truth} have no image in common by {key}{example}; name the images alike in both"
+            f"{predictions.name} and {truth.name} have no image in common by {key}, as '{guesses[key].iloc[0]}' and "
+            f"'{joined[key].iloc[0]}'; name the images alike in both"
         )
-    if len(without) and not allowed:
+    if len(without) and not allow_missing:
         raise UserError(
-            f"{of_guesses} lacks {len(without):,} of the {len(joined):,} images of {of_truth}, first "
+            f"{predictions.name} lacks {len(without):,} of the {len(joined):,} images of {truth.name}, first "
             f"'{without.iloc[0]}'; predict them too, or add --allow-missing to score the others"
         )
     notes = []
     if len(without):
-        notes.append(f"{len(without):,} of {len(joined):,} images have no prediction and are not scored")
+        notes.append(f"images without a prediction, not scored: {len(without):,} of {len(joined):,}")
     if len(extra):
-        notes.append(f"{len(extra):,} predictions are of other images than those scored, first '{extra.iloc[0]}'")
-    return notes
+        notes.append(f"predictions of other images than those scored: {len(extra):,}, first '{extra.iloc[0]}'")
+    return joined.dropna(subset="guess"), notes
 
 
 def _ids(labels: pd.Series) -> Ids:

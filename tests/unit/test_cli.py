@@ -1,23 +1,64 @@
-"""The `ctxgcd` command."""
+"""The `ctxgcd` command: what all commands promise, and `diff`."""
 
 from __future__ import annotations
 
+import json
+import os
+import re
+import resource
+import shutil
+import signal
 import subprocess
 import sys
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
-from ctxgcd.cli import differences
+from ctxgcd import __version__, api
+from ctxgcd.cli import COMMANDS, completion, parser
 from ctxgcd.config import Params
+from ctxgcd.differences import differences
 from ctxgcd.errors import UserError
 
 ROOT = Path(__file__).resolve().parents[2]
+COMMAND = [sys.executable, "-m", "ctxgcd"]
+ENVIRONMENT = {**os.environ, "PYTHONPATH": str(ROOT)}
+PREDICTED = "path,predicted\n1.jpg,0\n2.jpg,1\n3.jpg,2\n"
+TRUTH = "path,class\n1.jpg,daisy\n2.jpg,iris\n3.jpg,rose\n"
 
 
 def ctxgcd(*words: str, at: Path = ROOT) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "ctxgcd.cli", *words]
-    return subprocess.run(command, cwd=at, capture_output=True, text=True, check=False)
+    return subprocess.run([*COMMAND, *words], cwd=at, env=ENVIRONMENT, capture_output=True, text=True, check=False)
+
+
+def shell(script: str, at: Path) -> subprocess.CompletedProcess[str]:
+    """Run a bash script, any failure of which ends it, in which `ctxgcd` is the command."""
+    head = f'set -euo pipefail\nctxgcd() {{ {sys.executable} -m ctxgcd "$@"; }}\n'
+    return subprocess.run(
+        ["bash", "-c", head + script],
+        cwd=at,
+        env={**ENVIRONMENT, "HOME": str(at)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Path:
+    """A folder that holds what the examples name."""
+    shutil.copy(ROOT / "params.yaml", tmp_path)
+    for folder in ("results/runs/fashion/simgcd/seed0", "results/splits", ".zfunc", ".config/fish/completions"):
+        (tmp_path / folder).mkdir(parents=True)
+    for name in ("predictions.csv", "results/runs/fashion/simgcd/seed0/predictions.csv"):
+        (tmp_path / name).write_text(PREDICTED)
+    for name in ("truth.csv", "results/splits/fashion.csv"):
+        (tmp_path / name).write_text(TRUTH)
+    return tmp_path
+
+
+# -- diff ------------------------------------------------------------------------------------------------
 
 
 def test_difference_of_settings() -> None:
@@ -35,13 +76,12 @@ def test_difference_of_settings() -> None:
 
 
 def test_difference_of_rows(params: Params) -> None:
-    lines = differences(params, "full-paper", "full-paper+tau=1.0", "cub").splitlines()
-    assert [line.split() for line in lines] == [
-        ["value", "full-paper", "full-paper+tau=1.0"],
-        ["tau", "0.5", "1.0", "not", "in", "the", "paper"],
-    ]
-    text = differences(params, "simgcd", "full-mended", "cub")
-    assert [line.split()[1:3] for line in text.splitlines() if line.startswith("lambda_c")] == [["-", "0.3"]]
+    assert differences(params, "full-paper", "full-paper+tau=1.0", "cub") == {"tau": (0.5, 1.0)}
+    assert differences(params, "simgcd", "full-mended", "cub")["lambda_c"] == (None, 0.3)
+    words = ("simgcd", "full-paper+tau=1.0", "--benchmark", "cub")
+    lines = [line.split() for line in ctxgcd("diff", *words).stdout.splitlines()]
+    assert ["tau", "-", "1.0", "not", "in", "the", "paper"] in lines
+    assert json.loads(ctxgcd("diff", *words, "--json").stdout)["tau"] == {"first": None, "second": 1.0}
 
 
 @pytest.mark.parametrize(
@@ -65,3 +105,146 @@ def test_away_from_the_project(tmp_path: Path) -> None:
     done = ctxgcd("diff", "paper", "released", at=tmp_path)
     assert done.returncode == 2
     assert done.stderr == "error: params.yaml does not exist here; run from the folder that holds it\n"
+
+
+# -- what all commands promise ---------------------------------------------------------------------------
+
+
+def test_version_and_help() -> None:
+    assert ctxgcd("--version").stdout == f"ctxgcd {__version__}\n"
+    shown = ctxgcd("--help")
+    assert shown.returncode == 0
+    for name in parser().get_default("commands"):
+        assert f"\n    {name}" in shown.stdout
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=lambda command: command.__name__.rpartition(".")[2])
+def test_the_examples_of_every_help_run(command: ModuleType, place: Path) -> None:
+    name = command.__name__.rpartition(".")[2]
+    shown = ctxgcd(name, "--help").stdout
+    examples = re.findall(r"^  (ctxgcd .*)$", shown.partition("\nexamples:\n")[2], re.MULTILINE)
+    assert 2 <= len(examples) <= 3
+    done = shell("\n".join(examples), place)
+    assert (done.returncode, "Traceback" in done.stderr) == (0, False), done.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (
+            ["evalute", "a.csv"],
+            "no command 'evalute'; did you mean 'evaluate'?; commands: diff, evaluate, completion",
+        ),
+        (["xyz"], "no command 'xyz'; commands: diff, evaluate, completion"),
+        ([], "the following arguments are required: COMMAND; see ctxgcd --help"),
+        (["evaluate", "a.csv"], "the following arguments are required: truth; see ctxgcd evaluate --help"),
+        (["evaluate", "a.csv", "b.csv"], "a.csv does not exist; check its name and folder"),
+        (["diff", "a", "b", "--jsn"], "unrecognized arguments: --jsn; see ctxgcd --help"),
+    ],
+)
+def test_a_mistake_is_one_line_and_status_2(tmp_path: Path, words: list[str], message: str) -> None:
+    done = ctxgcd(*words, at=tmp_path)
+    assert (done.returncode, done.stdout, done.stderr) == (2, "", f"error: {message}\n")
+
+
+def test_results_on_stdout_and_remarks_on_stderr(place: Path) -> None:
+    people, programs = (
+        ctxgcd("evaluate", "predictions.csv", "truth.csv", *words, at=place) for words in ([], ["--json"])
+    )
+    assert people.returncode == programs.returncode == 0
+    assert people.stdout.splitlines()[:2] == ["percent    All  Old  New", "v2       100.0    -    -"]
+    assert people.stderr == programs.stderr
+    assert re.fullmatch("note: .* All alone is given, and no v1, which needs them\n", people.stderr)
+    assert json.loads(programs.stdout) == api.evaluate(place / "predictions.csv", place / "truth.csv") | {
+        "notes": [people.stderr.removeprefix("note: ").strip()]
+    }
+
+
+def test_a_closed_pipe_ends_quietly(place: Path) -> None:
+    lines = 30_000  # more than a pipe holds
+    (place / "predictions.csv").write_text("path,predicted\n" + "".join(f"{i},{i}\n" for i in range(lines)))
+    (place / "truth.csv").write_text("path,class\n" + "".join(f"{i},{i % 7}\n" for i in range(lines)))
+    for command in ("evaluate predictions.csv truth.csv --json", "--help"):
+        done = shell(f"set +e\nctxgcd {command} 2> errors | head -1 | wc -l\necho ${{PIPESTATUS[0]}}", place)
+        assert done.stdout.splitlines()[0] == "1"
+        assert int(done.stdout.splitlines()[1]) in {0, 141}
+        assert "rror" not in (place / "errors").read_text()
+
+
+def test_a_full_disk_is_one_line() -> None:
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(
+            [*COMMAND, "diff", "paper", "released"], cwd=ROOT, env=ENVIRONMENT, stdout=full, stderr=subprocess.PIPE
+        )
+    assert done.returncode == 2
+    assert done.stderr == b"error: the results cannot be written (No space left on device); send them elsewhere\n"
+
+
+def test_ctrl_c_is_one_line_and_status_130(place: Path) -> None:
+    os.mkfifo(place / "slow.csv")
+    command = [*COMMAND, "evaluate", "slow.csv", "truth.csv"]
+    process = subprocess.Popen(command, cwd=place, env=ENVIRONMENT, stderr=subprocess.PIPE, text=True)
+    with process, open(place / "slow.csv", "w"):  # open as soon as it reads
+        process.send_signal(signal.SIGINT)
+        _, errors = process.communicate(timeout=60)
+    assert (process.returncode, errors.count("\n")) == (130, 1)
+    assert errors.startswith("stopped;")
+
+
+@pytest.mark.parametrize(("no_color", "bold"), [(None, True), ("1", False)])
+def test_colours_are_for_terminals(no_color: str | None, bold: bool) -> None:
+    ours, its = os.openpty()
+    environment = {key: value for key, value in ENVIRONMENT.items() if key != "NO_COLOR"}
+    environment |= {"NO_COLOR": no_color} if no_color else {}
+    command = [*COMMAND, "diff", "paper", "released"]
+    subprocess.run(command, cwd=ROOT, env=environment, stdout=its, stderr=subprocess.DEVNULL, check=True)
+    os.close(its)
+    shown = os.read(ours, 4096)
+    os.close(ours)
+    assert shown.startswith(b"\x1b[1mvalue" if bold else b"value")
+    assert shown.count(b"\x1b") == (2 if bold else 0)
+
+
+def test_help_is_there_at_once() -> None:
+    def seconds(command: list[str]) -> float:
+        before = resource.getrusage(resource.RUSAGE_CHILDREN)
+        subprocess.run(command, env=ENVIRONMENT, cwd=ROOT, capture_output=True, check=True)
+        after = resource.getrusage(resource.RUSAGE_CHILDREN)
+        return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+
+    assert seconds([*COMMAND, "--help"]) - seconds([sys.executable, "-c", "pass"]) < 0.5
+    heavy = "{'torch', 'pandas', 'numpy', 'scipy', 'pydantic', 'yaml'}"
+    code = f"import sys, ctxgcd.api, ctxgcd.cli; ctxgcd.cli.parser(); sys.exit(str({heavy} & set(sys.modules)))"
+    loaded = subprocess.run([sys.executable, "-c", code], env=ENVIRONMENT, cwd=ROOT, capture_output=True, text=True)
+    assert loaded.stderr == "set()\n"
+
+
+# -- completion ------------------------------------------------------------------------------------------
+
+
+def test_bash_completes_commands_options_and_files(place: Path) -> None:
+    done = shell(
+        """
+        set +eu
+        source <(ctxgcd completion bash)
+        complete_words() {
+            COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1)); COMPREPLY=()
+            $(complete -p ctxgcd | sed 's/.*-F \\([^ ]*\\).*/\\1/') ctxgcd "${@: -1}" "${@: -2:1}"
+            echo "${COMPREPLY[@]}"
+        }
+        complete_words ctxgcd ev
+        complete_words ctxgcd evaluate --al
+        complete_words ctxgcd evaluate pred
+        complete_words ctxgcd evaluate --set te
+        """,
+        place,
+    )
+    assert done.stdout.splitlines() == ["evaluate", "--allow-missing", "predictions.csv", "test"], done.stderr
+
+
+@pytest.mark.parametrize("name", completion.SHELLS)
+def test_every_shell_has_a_script(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = parser().parse_args(["completion", name])
+    arguments.call(arguments)
+    shown = capsys.readouterr().out
+    assert {"evaluate", "allow-missing", "diff"} <= set(re.findall(r"[\w-]+", shown.replace("--", " ")))

@@ -1,0 +1,235 @@
+"""Predictions of any code: the workflow's own numbers, tables as people have them, and every bad input."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from ctxgcd.api import evaluate
+from ctxgcd.errors import UserError
+from ctxgcd.evaluation.run import score_run
+from ctxgcd.names import METRICS
+
+PREDICTED = "path,predicted\na.jpg,7\nb.jpg,7\nc.jpg,3\nd.jpg,3\ne.jpg,1\n"
+TRUTH = "path,class,old\na.jpg,cat,1\nb.jpg,cat,1\nc.jpg,dog,0\nd.jpg,dog,0\ne.jpg,dog,0\n"
+
+
+def scores(found: dict[str, Any], metric: str = "v2") -> list[float | None]:
+    row = next(row for row in found["scores"] if row["metric"] == metric)
+    return [row["all"], row["old"], row["new"]]
+
+
+def written(folder: Path, predictions: str | bytes = PREDICTED, truth: str | bytes = TRUTH) -> tuple[Path, Path]:
+    files = folder / "predictions.csv", folder / "truth.csv"
+    for file, content in zip(files, (predictions, truth), strict=True):
+        file.write_bytes(content if isinstance(content, bytes) else content.encode())
+    return files
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A scored run of 300 images, K = 11 with clusters 4 and 10 empty, and its split."""
+    folder, draws = tmp_path_factory.mktemp("run"), np.random.RandomState(0)
+    ids = np.arange(300)
+    split = pd.DataFrame({"id": ids, "path": [f"img/{i}.png" for i in ids], "class_id": draws.randint(0, 9, 300)})
+    split["class_name"] = [f"kind {i}" for i in split["class_id"]]
+    split["old"] = (split["class_id"] < 4).astype(int)
+    split["role"] = np.array(["labelled", "test", "unlabelled", "unlabelled", "unlabelled"])[ids % 5]
+    split.to_csv(folder / "split.csv", index=False)
+    guess = np.where(draws.rand(300) < 0.5, split["class_id"], draws.randint(0, 9, 300))
+    assigned = pd.DataFrame({"id": ids, "predicted": np.where(guess == 4, 9, guess)})[split["role"] != "labelled"]
+    assigned.to_csv(folder / "assignments.csv", index=False)
+    parameters = {"benchmark": "b", "row": "simgcd", "method": "simgcd", "seed": 0, "K": 11, "K_source": "true"}
+    (folder / "run.json").write_text(json.dumps({"epoch": 9, "parameters": parameters}))
+    outputs = {"unlabelled": folder / "predictions.csv", "test": folder / "predictions_test.csv"}
+    score_run(folder / "run.json", [folder / "assignments.csv"], split, folder / "metrics.json", outputs)
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("part", "file"), [("unlabelled", "predictions"), ("test", "predictions_test"), ("test", "assignments")]
+)
+def test_the_workflow_and_evaluate_give_the_same_numbers(run: Path, part: str, file: str) -> None:
+    metrics = json.loads((run / "metrics.json").read_text())
+    found = evaluate(run / f"{file}.csv", run / "split.csv", set=part, clusters=11)
+    keys = ("metric", "n", "all", "old", "new")
+    expected = [{key: row[key] for key in keys} for row in metrics["scores"] if row["set"] == part]
+    assert found["scores"] == expected
+    assert [row["metric"] for row in expected] == list(METRICS)
+    clusters = metrics["clusters"][part]
+    assert [found["histogram"].get(str(label), 0) for label in range(11)] == clusters["histogram"]
+    assert found["empty_clusters"] == clusters["empty_clusters"] == clusters["histogram"].count(0) >= 2
+    assert found["old_share"] == clusters["old_share"]
+    assert (found["set"], found["clusters_found"]) == (part, 11 - clusters["empty_clusters"])
+
+
+def test_a_run_without_a_word_about_it(run: Path) -> None:
+    """The split's unlabelled images are scored, and the run's own predictions hold the truth too."""
+    by_split = evaluate(run / "predictions.csv", run / "split.csv")
+    assert (by_split["set"], by_split["joined_by"], by_split["empty_clusters"]) == ("unlabelled", "path", None)
+    assert evaluate(run / "predictions.csv", run / "predictions.csv")["scores"] == by_split["scores"]
+    assert evaluate(run / "predictions.csv", run / "split.csv", join_by="id")["scores"] == by_split["scores"]
+
+
+def test_names_of_classes_and_clusters_change_no_number(run: Path, tmp_path: Path) -> None:
+    predictions = pd.read_csv(run / "predictions.csv")
+    expected = evaluate(predictions, predictions)
+    named = predictions.assign(
+        predicted=[f"cluster {9 - p}" for p in predictions["predicted"]],
+        true_class=[f"kind, {y}" for y in predictions["true_class"]],
+    ).sample(frac=1, random_state=0)
+    found = evaluate(named, named.sample(frac=1, random_state=1))
+    for metric in ("v2", "nmi", "ari", "purity"):
+        assert scores(found, metric)[0] == pytest.approx(scores(expected, metric)[0])
+    assert found["histogram"]["cluster 0"] == expected["histogram"]["9"]
+
+
+def test_by_hand(tmp_path: Path) -> None:
+    found = evaluate(*written(tmp_path), clusters=4)
+    assert scores(found) == [80, 100, pytest.approx(200 / 3)]
+    assert scores(found, "v2b") == [pytest.approx(250 / 3), 100, pytest.approx(200 / 3)]
+    assert scores(found, "purity") == [100, 100, 100]
+    facts = {key: found[key] for key in ("n", "classes", "old_classes", "clusters_found", "empty_clusters", "set")}
+    assert facts == {"n": 5, "classes": 2, "old_classes": 1, "clusters_found": 3, "empty_clusters": 1, "set": None}
+    assert found["histogram"] == {"1": 1, "3": 2, "7": 2}
+    assert found["notes"] == []
+    assert evaluate(*written(tmp_path), clusters=10**15)["empty_clusters"] == 10**15 - 3
+
+
+def rows_reversed(text: str) -> str:
+    head, *rows = text.splitlines()
+    return "\n".join([head, *reversed(rows)]) + "\n"
+
+
+@pytest.mark.parametrize(
+    ("predictions", "truth"),
+    [
+        (PREDICTED.replace(",", ";"), TRUTH.replace(",", "\t")),
+        (b"\xef\xbb\xbf" + PREDICTED.encode(), b"\xef\xbb\xbf" + TRUTH.replace("\n", "\r\n").encode()),
+        (rows_reversed(PREDICTED), TRUTH),
+        (PREDICTED.rstrip("\n"), TRUTH + "\n\n"),
+        (PREDICTED.replace("a.jpg", "./a.jpg"), TRUTH),
+        (PREDICTED.replace("a.jpg", "x\\a.jpg"), TRUTH.replace("a.jpg", "x/a.jpg")),
+        (PREDICTED + "a.jpg,7\n", TRUTH + "e.jpg,dog,0\n"),  # the same said twice
+        (PREDICTED.replace("7", "Ünicode, 7".join('""')).replace("3", "-1"), TRUTH.replace("cat", "猫")),
+        (PREDICTED.replace(",7", ",7.0"), TRUTH.replace(",1\n", ",True\n").replace(",0\n", ",False\n")),
+        (PREDICTED.replace("7", "123456789012"), TRUTH.replace("class", "class_name")),
+        # As `ctxgcd discover` writes them.
+        (
+            "path,class,name,confidence,nearest\n"
+            "a.jpg,7,cat,0.9,cat\nb.jpg,7,cat,0.9,cat\n"
+            "c.jpg,3,new 3,0.9,cat\nd.jpg,3,new 3,0.9,cat\ne.jpg,1,new 1,0.1,cat\n",
+            TRUTH,
+        ),
+        (PREDICTED.replace("path", "id"), TRUTH.replace("path", "id")),
+    ],
+)
+def test_tables_as_people_have_them(tmp_path: Path, predictions: str | bytes, truth: str | bytes) -> None:
+    found = evaluate(*written(tmp_path, predictions, truth))
+    assert scores(found) == [80, 100, pytest.approx(200 / 3)]
+    assert (found["n"], found["notes"]) == (5, [])
+
+
+def test_old_classes_of_a_list(tmp_path: Path, run: Path) -> None:
+    files = written(tmp_path, truth=TRUTH.replace(",old", ",was"))
+    (tmp_path / "old.txt").write_bytes(b"\xef\xbb\xbfcat\r\n\r\n")
+    (tmp_path / "old.csv").write_text("class,n\ncat,2\n")
+    expected = [80, 100, pytest.approx(200 / 3)]
+    for old in (tmp_path / "old.txt", str(tmp_path / "old.csv"), ["cat"], "cat"):
+        assert scores(evaluate(*files, old=old)) == expected
+    assert scores(evaluate(*files, old=["cat", "dog"])) == [80, 80, None]
+    of_split = run / "predictions.csv", run / "split.csv"
+    for old in ([f"kind {i}" for i in range(4)], ["0", "1", "2", "3"]):
+        assert evaluate(*of_split, old=old)["scores"] == evaluate(*of_split)["scores"]
+
+
+def test_without_old_and_new(tmp_path: Path) -> None:
+    found = evaluate(*written(tmp_path, truth=TRUTH.replace(",old", ",was")))
+    assert scores(found) == [80, None, None]
+    assert scores(found, "v1") == [None, None, None]
+    assert (found["old_classes"], found["old_share"]) == (None, None)
+    assert "no column old and --old names no class: All alone is given" in found["notes"][0]
+
+
+def test_images_on_one_side_alone(tmp_path: Path) -> None:
+    more = evaluate(*written(tmp_path, PREDICTED + "f.jpg,2\n"))
+    assert scores(more)[0] == 80
+    assert more["histogram"] == {"1": 1, "3": 2, "7": 2}
+    assert more["notes"] == ["predictions of other images than those scored: 1, first 'f.jpg'"]
+    files = written(tmp_path, PREDICTED.replace("e.jpg,1\n", ""))
+    with pytest.raises(UserError, match=r"lacks 1 of the 5 images of .*, first 'e.jpg'; .* --allow-missing"):
+        evaluate(*files)
+    fewer = evaluate(*files, allow_missing=True)
+    assert (fewer["n"], scores(fewer)) == (4, [100, 100, 100])
+    assert fewer["notes"] == ["images without a prediction, not scored: 1 of 5"]
+
+
+@pytest.mark.parametrize(
+    ("predictions", "truth", "options", "words"),
+    [
+        ("", TRUTH, {}, "predictions.csv is empty; write a line of column names"),
+        ("path,predicted\n", TRUTH, {}, "has no line below its column names"),
+        (PREDICTED, "path,class,old\n", {}, "truth.csv has no line below its column names"),
+        ("path,guess\na.jpg,1\n", TRUTH, {}, "has the columns path, guess, expected predicted or class"),
+        ("image,predicted\na.jpg,1\n", TRUTH, {}, "has the columns image, predicted, expected path or id"),
+        (PREDICTED, "path,old\na.jpg,1\n", {}, "expected class_id or class or true_class or class_name"),
+        (PREDICTED.replace("path", "id"), TRUTH, {}, "by id and"),
+        (PREDICTED, TRUTH, {"join_by": "id"}, "has the columns path, predicted, expected id"),
+        (PREDICTED.replace(",3", ",nan", 1), TRUTH, {}, "predictions.csv line 4: predicted is empty"),
+        (PREDICTED, TRUTH.replace("dog", "", 1), {}, "truth.csv line 4: class is empty"),
+        (PREDICTED.replace("b.jpg", ""), TRUTH, {}, "predictions.csv line 3: path is empty"),
+        (PREDICTED + "./a.jpg,1\n", TRUTH, {}, "says two things of the image a.jpg, on lines 2 and 7"),
+        (PREDICTED, TRUTH + "a.jpg,dog,0\n", {}, "says two things of the image a.jpg, on lines 2 and 7"),
+        (PREDICTED.replace("a.jpg,7", "a.jpg,7,8"), TRUTH, {}, "line 2 has 3 columns, the first line 2"),
+        (PREDICTED.replace("path", "predicted"), TRUTH, {}, "the column 'predicted' twice"),
+        (PREDICTED.replace(".jpg", ".png"), TRUTH, {}, "have no image in common by path, as 'a.png' and 'a.jpg'"),
+        (PREDICTED.encode("utf-16"), TRUTH, {}, "predictions.csv is not UTF-8 text; save it as UTF-8"),
+        (PREDICTED, TRUTH.replace("cat", "Kätzchen").encode("latin-1"), {}, "truth.csv is not UTF-8 text"),
+        (b"\x89PNG\r\n\x1a\n\x00\x01", TRUTH, {}, "is not UTF-8 text"),
+        (PREDICTED, TRUTH.replace(",1\n", ",maybe\n", 1), {}, "truth.csv line 2: old is 'maybe', expected 0 or 1"),
+        (PREDICTED, TRUTH.replace("cat,1", "cat,0", 1), {}, "makes the class 'cat' both old and new"),
+        (PREDICTED, TRUTH, {"old": ["cta"]}, "--old names 'cta', which is neither a file nor a class of"),
+        (PREDICTED, TRUTH, {"old": []}, "names no class"),
+        (PREDICTED, TRUTH, {"clusters": 2}, "has 3 clusters, more than the 2 of --clusters"),
+        (PREDICTED, TRUTH, {"set": "test"}, "has no column role, so --set test cannot choose"),
+        (PREDICTED, TRUTH.replace("old", "role"), {}, "has no image of the role unlabelled, only 0, 1"),
+    ],
+)
+def test_refused(
+    tmp_path: Path, predictions: str | bytes, truth: str | bytes, options: dict[str, Any], words: str
+) -> None:
+    with pytest.raises(UserError) as raised:
+        evaluate(*written(tmp_path, predictions, truth), **options)
+    assert words in str(raised.value)
+    assert "\n" not in str(raised.value)
+
+
+def test_files_that_cannot_be_read(tmp_path: Path) -> None:
+    predictions, truth = written(tmp_path)
+    with pytest.raises(UserError, match=r"nowhere.csv does not exist; check its name and folder"):
+        evaluate(tmp_path / "nowhere.csv", truth)
+    with pytest.raises(UserError, match=r"cannot be read \(Is a directory\)"):
+        evaluate(predictions, tmp_path)
+    with pytest.raises(UserError, match="the predictions has no row"):
+        evaluate(pd.DataFrame({"path": [], "predicted": []}), truth)
+
+
+def test_missing_values_of_a_frame(tmp_path: Path) -> None:
+    frame = pd.DataFrame({"path": ["a.jpg", "b.jpg"], "predicted": [1, np.nan]})
+    with pytest.raises(UserError, match="the predictions line 1: predicted is empty"):
+        evaluate(frame, written(tmp_path)[1])
+
+
+def test_a_cluster_of_its_own_for_every_image() -> None:
+    images = pd.DataFrame({"id": range(30_000), "predicted": range(30_000)})
+    truth = pd.DataFrame({"id": range(30_000), "class": [i % 7 for i in range(30_000)], "old": [0] * 30_000})
+    found = evaluate(images, truth)
+    assert (found["clusters_found"], scores(found)) == (
+        30_000,
+        [pytest.approx(100 * 7 / 30_000), None, pytest.approx(7 / 300)],
+    )
