@@ -17,8 +17,8 @@ def add(commands: Commands) -> None:
         commands,
         "export",
         "write the model of a discovery as ONNX",
-        "Write the model that `ctxgcd discover` left as one ONNX file, checked against torch's outputs. Needs the extra "
-        "`export`.",
+        "Write the model that `ctxgcd discover` left as one ONNX file, checked against torch's outputs. Needs the "
+        "extra `export`.",
         ["ctxgcd export birds/model birds.onnx"],
     )
     parser.add_file("model", type=Path, metavar="MODEL", help="the folder OUT/model of a discovery")

@@ -43,7 +43,7 @@ def export(model: Path, out: Path) -> dict[str, Any]:
         "classes": json.dumps(list(made.names), ensure_ascii=False),
         "known": str(made.known),
         "threshold": str(made.threshold),
-        "input": f"RGB 0..1; shorter side resized to {made.parameters['resize']} (bicubic), centre crop of {side} pixels",
+        "input": f"RGB 0..1: shorter side resized to {made.parameters['resize']} (bicubic), then the centre crop",
     }
     proto = program.model_proto
     onnx.helper.set_model_props(proto, about)

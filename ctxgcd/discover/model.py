@@ -91,8 +91,12 @@ class Model:
         """The model on a device; on a GPU its trunk is compiled."""
         backbone = self.backbone.to(device)
         trunk = compiled(backbone.trunk, self.parameters["crop"], self.parameters["precision"], device)
-        moved = {"backbone": replace(backbone, trunk=trunk), "network": self.network.to(device)}
-        return replace(self, **moved, features=self.features.to(device))
+        return replace(
+            self,
+            backbone=replace(backbone, trunk=trunk),
+            network=self.network.to(device),
+            features=self.features.to(device),
+        )
 
 
 class Whole(nn.Module):

@@ -60,7 +60,8 @@ def write_report(found: Discovered, facts: Mapping[str, Any], out: Path) -> None
         Section("Uncertain images", _uncertain(found, store)),
         Section("What was assumed", _assumed(found, facts)),
     ]
-    lead = f"{len(found.table):,} images without a label, in {facts['found']} classes of which {known} were known before."
+    counted = f"{len(found.table):,} images without a label"
+    lead = f"{counted} in {facts['found']} classes; {known} classes were known before."
     write_page("ctxgcd: discovered classes", lead, sections, out)
 
 
@@ -82,15 +83,14 @@ def _summary(facts: Mapping[str, Any]) -> list[str]:
 
 
 def _classes(found: Discovered, ids: Sequence[int]) -> Grid:
-    of = found.table.groupby("class")["confidence"].agg(["size", "mean"])
-    sizes = of["size"].to_dict()
-    total = sum(sizes.values())
+    by_class = found.table.groupby("class")["confidence"]
+    sizes, means = by_class.size().to_dict(), by_class.mean().to_dict()
     lines = [
         [
             Cell(_name(found, c)),
             Cell("known" if c < found.model.known else "new"),
-            Cell(f"{sizes[c]:,}", share=sizes[c] / total),
-            Cell(f"{100 * of.loc[c, 'mean']:.0f}"),
+            Cell(f"{sizes[c]:,}", share=sizes[c] / len(found.table)),
+            Cell(f"{100 * means[c]:.0f}"),
         ]
         for c in ids
     ]
@@ -107,7 +107,10 @@ def _gallery(found: Discovered, store: Packed, ids: Sequence[int], none: str) ->
         groups.append(
             Group(
                 _name(found, c),
-                [f"{int(members.sum()):,} images", f"mean confidence {100 * table.loc[members, 'confidence'].mean():.0f}%"],
+                [
+                    f"{int(members.sum()):,} images",
+                    f"mean confidence {table.loc[members, 'confidence'].mean():.0%}",
+                ],
                 _pictures(found, store, first(-table["score"].to_numpy(), members, TYPICAL)),
                 _pictures(found, store, first(table["margin"].to_numpy(), members, UNCERTAIN)),
             )
@@ -171,8 +174,8 @@ def _assumed(found: Discovered, facts: Mapping[str, Any]) -> list[Block]:
         f"The backbone {p['model']} saw the centre of each image, {p['crop']} x {p['crop']} pixels.",
         "Confidence is the softmax of the cosines to all classes over the temperature of the training; it orders "
         "images, but is no probability of being right.",
-        f"None of these classes: a score (cosine to the class) below {score}, which {NONE_OF_THESE:.0%} of the unlabelled "
-        "images here had.",
+        f"None of these classes: a score (cosine to the class) below {score}, as {NONE_OF_THESE:.0%} of the unlabelled "
+        "images here have.",
     ]
     blocks: list[Block] = [Notes(said)]
     if facts["tried"]:

@@ -86,12 +86,13 @@ def _backbone(name: str, weights: str | None, known: dict[str, Backbone]) -> tup
         return known[name].model_copy(update={"weights": weights, "sha256": ""} if weights else {}), {}
     if not timm.is_model(name):
         raise UserError(
-            f"--backbone: unknown '{name}'{nearest(name, [*known, *timm.list_models()])}; valid: {', '.join(known)}, or "
-            "with --weights any timm model"
+            f"--backbone: unknown '{name}'{nearest(name, [*known, *timm.list_models()])}; valid: {', '.join(known)}, "
+            "or with --weights any timm model"
         )
     if weights is None:
         raise UserError(f"--backbone {name} needs its weights; name their file with --weights")
     of = timm.get_pretrained_cfg(name)
+    assert of is not None  # every model of timm's has one
     side = of.input_size[-1]
     note = f"What the weights of {name} were trained on is not known here; classes called new may be known to them."
     made = {"model": name, "weights": weights, "sha256": "", "mean": list(of.mean), "std": list(of.std), "note": note}

@@ -83,7 +83,8 @@ def check_classes(classes: int | None, known: int, unlabelled: int) -> None:
             )
     elif classes < max(2, known):
         raise UserError(
-            f"--classes is {classes}, but {known} classes are labelled; give the number of known and new classes together"
+            f"--classes is {classes}, but {known} classes are labelled; give the number of known and new ones "
+            f"together, at least {max(2, known)}"
         )
     elif classes - known > unlabelled:
         raise UserError(

@@ -248,8 +248,8 @@ class _Part:
         digest = hashlib.sha256("".join(chunk["sha256"] for chunk in chunks).encode()).hexdigest()
         with replacing(self.out) as temporary:
             arrays = {"offsets": offsets, "heights": heights, "widths": widths, "side": small[0] if small else 0}
-            texts = {"sha256": digest, "key": self.key, "left_out": left_out}
-            np.savez(temporary, **arrays, **{name: np.array(text) for name, text in texts.items()})
+            texts = [np.array(text) for text in (digest, self.key, left_out)]
+            np.savez(temporary, **arrays, sha256=texts[0], key=texts[1], left_out=texts[2])
             self.pixels.replace(pixels_file(self.out))
         self.journal.unlink()
         return digest
