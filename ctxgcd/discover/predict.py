@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,6 +13,7 @@ from torch import Tensor
 
 from ctxgcd.benchmarks.own import images_below
 from ctxgcd.discover import model as models
+from ctxgcd.discover.settings import cores
 from ctxgcd.features import BATCH
 from ctxgcd.images.store import left_out, pack
 from ctxgcd.models.precision import computing
@@ -32,11 +32,11 @@ def predict(model: Path, folder: Path, threshold: float | None) -> tuple[pd.Data
     if threshold is None:
         threshold = made.threshold
     with tempfile.TemporaryDirectory(prefix="ctxgcd-") as temporary, borrowed_devices(1) as [device]:
-        torch.set_num_threads(os.cpu_count() or 1)
+        torch.set_num_threads(cores())
         compute_alike(device)
         made = made.to(device)
         store = Path(temporary) / "images.npz"
-        pack("folder", folder, paths, p["resize"], store, os.cpu_count() or 1, leave_out=True)
+        pack("folder", folder, paths, p["resize"], store, cores(), leave_out=True)
         unreadable = left_out(store)
         cropper = open_cropper(p, store, device)
         images = len(cropper.store)

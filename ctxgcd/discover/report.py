@@ -89,7 +89,7 @@ def _classes(found: Discovered, ids: Sequence[int]) -> Grid:
         [
             Cell(_name(found, c)),
             Cell("known" if c < found.model.known else "new"),
-            Cell(f"{sizes[c]:,}", share=sizes[c] / len(found.table)),
+            Cell(f"{sizes[c]:,}", share=sizes[c] / max(sizes.values())),
             Cell(f"{100 * means[c]:.0f}"),
         ]
         for c in ids
@@ -108,7 +108,7 @@ def _gallery(found: Discovered, store: Packed, ids: Sequence[int], none: str) ->
             Group(
                 _name(found, c),
                 [
-                    f"{int(members.sum()):,} images",
+                    f"{int(members.sum()):,} image{'s' * (members.sum() > 1)}",
                     f"mean confidence {table.loc[members, 'confidence'].mean():.0%}",
                 ],
                 _pictures(found, store, first(-table["score"].to_numpy(), members, TYPICAL)),

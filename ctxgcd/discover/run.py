@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -118,10 +117,10 @@ class _Work:
     def discover(
         self, paths: list[str], of: Mapping[str, str], classes: int | None, images: str, said: list[str]
     ) -> dict[str, Any]:
-        v, cores = self.values, os.cpu_count() or 1
+        v = self.values
         place = _only(self.out / "work" / f"images-{_short([images, v['resize'], str(self.folder.resolve())])}")
         store = place / "images.npz"
-        digest = pack("folder", self.folder, paths, v["resize"], store, cores, leave_out=True)
+        digest = pack("folder", self.folder, paths, v["resize"], store, v["threads"], leave_out=True)
         unreadable = left_out(store)
         if unreadable:
             rows = ({"path": path, "reason": reason} for path, reason in unreadable.items())

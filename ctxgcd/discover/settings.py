@@ -66,7 +66,7 @@ def chosen(name: str, backbone: str | None, weights: str | None, size: int | Non
     protocol = preset.protocol.model_dump() | sizes | preset.overrides.get(wanted, {}) | {"backbone": wanted}
     if size is not None:
         protocol |= {"resize": round(size * protocol["resize"] / protocol["crop"]), "crop": size}
-    protocol["threads"] = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    protocol["threads"] = cores()
     return {
         "row": f"{preset.method}-{preset.variant}",
         "method": preset.method,
@@ -97,6 +97,11 @@ def _backbone(name: str, weights: str | None, known: dict[str, Backbone]) -> tup
     note = f"What the weights of {name} were trained on is not known here; classes called new may be known to them."
     made = {"model": name, "weights": weights, "sha256": "", "mean": list(of.mean), "std": list(of.std), "note": note}
     return validated(Backbone, made, "--backbone"), {"resize": round(side * 8 / 7), "crop": side}
+
+
+def cores() -> int:
+    """Return how many processor cores there are for this process."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def fitted(values: dict[str, Any], images: int) -> tuple[dict[str, Any], list[str]]:
