@@ -21,7 +21,7 @@ TOLERANCE = 1e-3  # of a cosine
 def export(model: Path, out: Path) -> dict[str, Any]:
     """Do what api.export describes."""
     if absent := [name for name in NEEDED if importlib.util.find_spec(name) is None]:
-        raise UserError(f"export needs {' and '.join(absent)}; pip install 'ctxgcd[export]'")
+        raise UserError(f"export needs packages that are not installed; pip install {' '.join(absent)}")
     import onnx
     import onnxruntime
 
