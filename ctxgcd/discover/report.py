@@ -104,11 +104,12 @@ def _gallery(found: Discovered, store: Packed, ids: Sequence[int], none: str) ->
     groups = []
     for c in ids:
         members = classes == c
+        size = int(members.sum())
         groups.append(
             Group(
                 _name(found, c),
                 [
-                    f"{int(members.sum()):,} image{'s' * (members.sum() > 1)}",
+                    f"{size:,} image{'s' if size > 1 else ''}",
                     f"mean confidence {table.loc[members, 'confidence'].mean():.0%}",
                 ],
                 _pictures(found, store, first(-table["score"].to_numpy(), members, TYPICAL)),

@@ -85,9 +85,9 @@ def _backbone(name: str, weights: str | None, known: dict[str, Backbone]) -> tup
     if name in known:
         return known[name].model_copy(update={"weights": weights, "sha256": ""} if weights else {}), {}
     if not timm.is_model(name):
+        meant = nearest(name, known) or nearest(name, timm.list_models())
         raise UserError(
-            f"--backbone: unknown '{name}'{nearest(name, [*known, *timm.list_models()])}; valid: {', '.join(known)}, "
-            "or with --weights any timm model"
+            f"--backbone: unknown '{name}'{meant}; valid: {', '.join(known)}, or with --weights any timm model"
         )
     if weights is None:
         raise UserError(f"--backbone {name} needs its weights; name their file with --weights")
