@@ -19,7 +19,7 @@ def add(commands: Commands) -> None:
         "write the model of a discovery as ONNX",
         "Write the model that `ctxgcd discover` left as one ONNX file, checked against torch's outputs. Needs the "
         "extra `export`.",
-        ["ctxgcd export birds/model birds.onnx"],
+        ["ctxgcd export birds/model birds.onnx", "ctxgcd export birds/model birds.onnx --json"],
     )
     parser.add_file("model", type=Path, metavar="MODEL", help="the folder OUT/model of a discovery")
     parser.add_file("out", type=Path, metavar="FILE", help="the ONNX file to write")

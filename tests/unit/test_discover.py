@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import os
 import re
+import shlex
 import shutil
 import signal
 import subprocess
@@ -24,7 +25,7 @@ import yaml
 from PIL import Image
 
 from ctxgcd import api
-from ctxgcd.cli import main
+from ctxgcd.cli import main, parser
 from ctxgcd.config import Params
 from ctxgcd.discover import export, model
 from ctxgcd.discover.run import _names
@@ -320,6 +321,15 @@ def test_the_command_prints_progress_on_stderr_and_results_on_stdout(
     assert "classified: 51 of 51 images" in said.err
     assert "note: broken.jpg is left out" in said.err
     assert len(table(made)) == 51
+
+
+@pytest.mark.parametrize("command", ["discover", "predict", "export"])
+def test_the_examples_of_every_help_are_right(command: str) -> None:
+    [parsers] = [action for action in parser()._actions if isinstance(action.choices, dict)]
+    examples = re.findall(r"^  ctxgcd (.*)$", str(parsers.choices[command].epilog), re.MULTILINE)
+    assert 2 <= len(examples) <= 3
+    for example in examples:
+        assert callable(parser().parse_args(shlex.split(example)).call)
 
 
 # -- ONNX ------------------------------------------------------------------------------------------------
