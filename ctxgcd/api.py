@@ -77,3 +77,91 @@ def evaluate(
         key=join_by,
         allow_missing=allow_missing,
     )
+
+
+def discover(
+    folder: Path | str,
+    labels: Path | str,
+    out: Path | str,
+    *,
+    classes: int | Literal["auto"] = "auto",
+    settings: str = "quick",
+    backbone: str | None = None,
+    weights: Path | str | None = None,
+    size: int | None = None,
+    seed: int = 0,
+) -> dict[str, Any]:
+    """Find the classes of a folder's images, a few of which are labelled; write them to `out` with a report.
+
+    Args:
+        folder: images at any depth; hidden files are left out, links are followed.
+        labels: CSV with path (relative to `folder`) and class of the labelled images.
+        out: a new folder, or one of a discovery: the same one goes on where it was stopped, another one starts anew.
+        classes: known and new ones together; `auto` estimates them.
+        settings: quick or paper.
+        backbone: efficientnet_lite0, dino_vitb16 or, with `weights`, any timm model; default: that of the settings.
+        weights: file of the backbone's weights.
+        size: pixels of the square views; default: that of the settings.
+        seed: of the training.
+
+    Returns:
+        `images`, `labelled`, `unreadable` (counts), `known`, `K`, `K_source` (given or estimated), `tried` (K ->
+        accuracy on the labelled images, None where K was given), `found` (classes that have unlabelled images),
+        `threshold` (predict's), `notes` (sentences on what was left out or adapted).
+
+    Raises:
+        UserError: what was given cannot be used.
+    """
+    from ctxgcd.discover import run
+
+    return run.discover(
+        Path(folder),
+        Path(labels),
+        Path(out),
+        classes=None if classes == "auto" else classes,
+        preset=settings,
+        backbone=backbone,
+        weights=None if weights is None else str(weights),
+        size=size,
+        seed=seed,
+    )
+
+
+def predict(
+    model: Path | str, folder: Path | str, *, threshold: float | None = None
+) -> tuple[pd.DataFrame, dict[str, Any]]:
+    """Give each image of a folder a class of a discovery.
+
+    Args:
+        model: the folder OUT/model.
+        folder: images at any depth.
+        threshold: an image whose score is lower is none of these classes; default: the model's, the score that 1% of
+            the unlabelled images of its training stayed below.
+
+    Returns:
+        A row for each image that can be read (path, class, name, confidence, nearest, score, none_of_these as 0 or 1),
+        and {threshold, unreadable: path -> reason}.
+
+    Raises:
+        UserError: the model or the folder cannot be used.
+    """
+    from ctxgcd.discover import predict as predicting
+
+    return predicting.predict(Path(model), Path(folder), threshold)
+
+
+def export(model: Path | str, out: Path | str) -> dict[str, Any]:
+    """Write the model of a discovery as ONNX, and compare its outputs with torch's.
+
+    Input `images`: float [n, 3, crop, crop], RGB 0..1; outputs `cosines` and `confidences`: float [n, K]. What else an
+    application needs (class names, threshold, resizing) is in the file's metadata.
+
+    Returns:
+        `difference`, the largest one between the outputs of both, and the metadata.
+
+    Raises:
+        UserError: the model cannot be used, a package of the extra `export` is missing, or the outputs differ.
+    """
+    from ctxgcd.discover import export as exporting
+
+    return exporting.export(Path(model), Path(out))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,7 +13,7 @@ from numpy.lib.format import open_memmap
 from torch import Tensor
 
 from ctxgcd.errors import UserError
-from ctxgcd.files import on_disk, replacing, require_space
+from ctxgcd.files import on_disk, require_space, write_text
 from ctxgcd.images.streams import generator
 from ctxgcd.images.views import Cropper
 from ctxgcd.models.backbone import Backbone
@@ -19,6 +21,7 @@ from ctxgcd.models.precision import computing, kept
 from ctxgcd.progress import Progress
 
 BATCH = 64  # images a forward pass; no result depends on it beyond rounding
+SAVE_EVERY = 5.0  # seconds of work that a killed call loses at most
 
 
 @torch.no_grad()
@@ -28,7 +31,7 @@ def extract_test_view(backbone: Backbone, cropper: Cropper, precision: str, out:
     It never changes. A backbone that is all trunk (no tail blocks) gives the frozen features that k-means clusters.
     """
     views = (cropper.test_view(ids) for ids in _batches(len(cropper.store), cropper))
-    _write(out, len(cropper.store), _through(backbone, views, precision), "test views")
+    _write(out, len(cropper.store), backbone, views, precision, "test views")
 
 
 @torch.no_grad()
@@ -45,7 +48,7 @@ def extract_view_bank(
         for stream in (generator(seed, "view_bank", view) for view in range(views))
         for ids in _batches(images, cropper)
     )
-    _write(out, views * images, _through(backbone, made, precision), f"view bank, {views} views of {images} images")
+    _write(out, views * images, backbone, made, precision, f"view bank, {views} views of {images} images")
 
 
 def load_kept(path: Path, shape_start: tuple[int, ...]) -> Tensor:
@@ -66,28 +69,52 @@ def _batches(n: int, cropper: Cropper) -> Iterator[Tensor]:
     return iter(torch.arange(n, device=cropper.device).split(BATCH))
 
 
-def _through(backbone: Backbone, views: Iterator[Tensor], precision: str) -> Iterator[Tensor]:
-    """The trunk's output for batches of views, as it is kept."""
-    for batch in views:
-        with computing(precision, batch.device):
-            rows = backbone.trunk(batch)
-        yield kept(rows, precision)
+def _write(out: Path, n: int, backbone: Backbone, views: Iterator[Tensor], precision: str, what: str) -> None:
+    """Fill an .npy of n rows with the trunk's output for batches of views, moved into place at the end, with progress.
 
-
-def _write(out: Path, n: int, batches: Iterator[Tensor], what: str) -> None:
-    """Fill an .npy of n rows batch by batch, atomically, with progress; what it takes is told before it starts."""
-    done, progress = 0, Progress(what, n)
-    with on_disk(out), replacing(out) as temporary:
-        for rows in batches:
-            if done == 0:
-                shape, size = (n, *rows.shape[1:]), rows.element_size()
-                total = int(np.prod(shape)) * size
-                terms = " x ".join(f"{value:,}" for value in shape)
-                print(f"{what}: {terms} x {size} bytes = {total / 2**20:,.0f} MiB", flush=True)
-                require_space(out.parent, total, what)
-                dtype = np.float16 if rows.dtype == torch.float16 else np.float32
-                array = open_memmap(temporary, mode="w+", dtype=dtype, shape=shape)
-            array[done : done + len(rows)] = rows.cpu().numpy()
-            done += len(rows)
+    A call that was killed is gone on with: its rows lie beside `out`, whose name says what it is made of. What all
+    rows take is told before the first one is written.
+    """
+    part, journal = (out.with_name(f".{out.stem}.part{suffix}") for suffix in (".npy", ".json"))
+    with on_disk(out):
+        array, done = _begun(part, journal, n)
+        progress, seen, saved = Progress(what, n, done=done), 0, time.monotonic()
+        for batch in views:
+            seen += len(batch)
+            if seen <= done:  # drawn all the same, for the stream of those that follow
+                continue
+            with computing(precision, batch.device):
+                rows = backbone.trunk(batch)
+            rows = kept(rows, precision)
+            if array is None:
+                array = _room(part, (n, *rows.shape[1:]), rows.dtype == torch.float16, what)
+            array[done:seen] = rows.cpu().numpy()
+            done = seen
+            if time.monotonic() - saved > SAVE_EVERY or done == n:
+                array.flush()
+                write_text(journal, json.dumps(done))
+                saved = time.monotonic()
             progress.add(len(rows))
-        array.flush()
+        part.replace(out)
+        journal.unlink()
+
+
+def _begun(part: Path, journal: Path, n: int) -> tuple[np.memmap | None, int]:
+    """The rows of a call that was killed, and how many of them were written; None and 0 where there is nothing."""
+    try:
+        done = json.loads(journal.read_text(encoding="utf-8"))
+        array = np.load(part, mmap_mode="r+")
+        return (array, done) if len(array) == n else (None, 0)
+    except (OSError, ValueError, EOFError):
+        return None, 0
+
+
+def _room(part: Path, shape: tuple[int, ...], half: bool, what: str) -> np.memmap:
+    """A file for an array of this shape, whose size is told and must be free."""
+    size = 2 if half else 4
+    total = int(np.prod(shape)) * size
+    terms = " x ".join(f"{value:,}" for value in shape)
+    print(f"{what}: {terms} x {size} bytes = {total / 2**20:,.0f} MiB", flush=True)
+    part.parent.mkdir(parents=True, exist_ok=True)
+    require_space(part.parent, total, what)
+    return open_memmap(part, mode="w+", dtype=np.float16 if half else np.float32, shape=shape)

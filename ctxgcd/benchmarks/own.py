@@ -10,7 +10,7 @@ from pathlib import Path, PurePosixPath
 import pandas as pd
 
 from ctxgcd.benchmarks.class_lists import ClassList
-from ctxgcd.benchmarks.folders import class_names, is_image
+from ctxgcd.benchmarks.folders import SUFFIXES, class_names, is_image
 from ctxgcd.benchmarks.source import MissingData, Source, as_manifest, missing
 from ctxgcd.errors import UserError, nearest
 from ctxgcd.names import PARTS
@@ -147,6 +147,16 @@ def _files(folder: Path) -> Iterator[str]:
                     yield (Path(parent) / name).relative_to(folder).as_posix()
     except OSError as error:
         raise UserError(f"{error.filename} cannot be read ({error.strerror}); check its permissions") from error
+
+
+def images_below(folder: Path) -> list[str]:
+    """Return the paths of all images below a folder as `_files` finds them, and UserError where there is none."""
+    if not folder.is_dir():
+        raise UserError(f"{folder} is no folder; name the one that holds the images")
+    found = [path for path in _files(folder) if is_image(path)]
+    if not found:
+        raise UserError(f"{folder} holds no image; expected files that end in {', '.join(SUFFIXES)}")
+    return found
 
 
 def _raise(error: OSError) -> None:

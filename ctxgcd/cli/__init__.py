@@ -7,12 +7,12 @@ import os
 import sys
 
 from ctxgcd import __version__
-from ctxgcd.cli import completion, diff, evaluate
+from ctxgcd.cli import completion, diff, discover, evaluate, export, predict
 from ctxgcd.cli.common import Parser
 from ctxgcd.errors import UserError, nearest, reported
 
 # Each has a function add(commands), which adds its parser; what a command needs is imported when it is called.
-COMMANDS = (diff, evaluate, completion)
+COMMANDS = (discover, predict, export, evaluate, diff, completion)
 CLOSED_PIPE = 141  # the exit status of any program that SIGPIPE ends
 
 

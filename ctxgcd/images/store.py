@@ -103,7 +103,9 @@ def resize_shorter(image: Image.Image, size: int) -> Image.Image:
     return image if image.size == scaled else image.resize(scaled, Image.Resampling.BICUBIC)
 
 
-def pack(reader: str, folder: Path, paths: Sequence[str], size: int, out: Path, workers: int) -> str:
+def pack(
+    reader: str, folder: Path, paths: Sequence[str], size: int, out: Path, workers: int, leave_out: bool = False
+) -> str:
     """Pack images in the given order; write `out` (an .npz index) and the pixels beside it, atomically.
 
     A call that was killed is gone on with after its last finished chunk; the result is the same. A second call at
@@ -114,6 +116,7 @@ def pack(reader: str, folder: Path, paths: Sequence[str], size: int, out: Path, 
         paths: image paths as in the split, position = image id.
         size: pixels of the shorter side.
         workers: processes that decode and resize.
+        leave_out: go on without the images that cannot be decoded; `left_out` names them, the others move up.
 
     Returns:
         sha256 over the packed pixels and shapes. Raises UserError that names the images which cannot be decoded (all
@@ -121,13 +124,14 @@ def pack(reader: str, folder: Path, paths: Sequence[str], size: int, out: Path, 
     """
     if not paths:
         raise UserError(f"{folder}: the split lists no image to pack; check the data and make the split again")
-    key = hashlib.sha256(json.dumps([reader, str(folder.resolve()), size, CHUNK, *paths]).encode()).hexdigest()
+    what = [reader, str(folder.resolve()), size, CHUNK, *["leave out"] * leave_out, *paths]
+    key = hashlib.sha256(json.dumps(what).encode()).hexdigest()
     with on_disk(out):
         out.parent.mkdir(parents=True, exist_ok=True)
         with FileLock(out.with_name(f".{out.stem}.lock")):
             if (finished := _finished(out, key)) is not None:
                 return finished  # by the call that this one waited for
-            part = _Part(out, key)
+            part = _Part(out, key, leave_out)
             # A part of images of several sizes says that the first one misleads.
             side = None if part.of(None) else _common_side(reader, folder, paths, size)
             try:
@@ -162,7 +166,7 @@ def _pack(
     for job, chunk in zip(jobs, _in_order(jobs, workers), strict=True):
         if chunk.other_size:
             raise _NotUniform
-        faults += chunk.faults
+        faults += [] if part.leaves_out else chunk.faults
         if not faults:  # with the first fault all that is left is to find the others
             chunks.append(part.add(chunk))
         progress.add(len(job.paths))
@@ -173,6 +177,9 @@ def _pack(
         reasons = list(dict.fromkeys(reason for _, reason in faults))  # images of one file share one
         several = f"{len(faults):,} of {len(paths):,} images cannot be used (all listed in {report}), first: "
         raise UserError(reasons[0] if len(reasons) == 1 else several + "; ".join(reasons[:3]))
+    if not any(chunk["shapes"] for chunk in chunks):
+        first = chunks[0]["left_out"][0][1]
+        raise UserError(f"none of the {len(paths):,} images can be decoded, first: {first}")
     return part.finish(chunks, None if side is None else (side, size))
 
 
@@ -182,8 +189,8 @@ class _Part:
     The journal's first line says what is packed: the images (`key`), and the side that they are kept at, or None.
     """
 
-    def __init__(self, out: Path, key: str) -> None:
-        self.out, self.key = out, key
+    def __init__(self, out: Path, key: str, leaves_out: bool) -> None:
+        self.out, self.key, self.leaves_out = out, key, leaves_out
         self.pixels = out.with_name(f".{out.stem}.part")
         self.journal = out.with_name(f".{out.stem}.journal")
 
@@ -221,7 +228,9 @@ class _Part:
 
     def add(self, chunk: _Chunk) -> dict[str, Any]:
         """Append a chunk, its pixels first: a line of the journal vouches for them."""
-        line = {"shapes": chunk.shapes, "sha256": chunk.sha256}
+        line: dict[str, Any] = {"shapes": chunk.shapes, "sha256": chunk.sha256}
+        if chunk.faults:
+            line["left_out"] = chunk.faults
         with open(self.pixels, "ab") as file:
             file.write(chunk.pixels)
         with open(self.journal, "a", encoding="utf-8") as text:
@@ -230,14 +239,17 @@ class _Part:
 
     def finish(self, chunks: Sequence[dict[str, Any]], small: tuple[int, int] | None) -> str:
         """Move pixels and index into place, one right after the other; `small`: sides kept and wanted."""
-        heights, widths = np.array([shape for chunk in chunks for shape in chunk["shapes"]], np.int64).T
-        offsets = np.concatenate([[0], np.cumsum(heights * widths)[:-1]])
+        shapes = [shape for chunk in chunks for shape in chunk["shapes"]]
+        heights, widths = np.array(shapes, np.int64).reshape(-1, 2).T
+        left_out = json.dumps([fault for chunk in chunks for fault in chunk.get("left_out", ())])
+        offsets = np.cumsum(heights * widths) - heights * widths
         if small:
             heights, widths = (np.full(len(offsets), small[1]) for _ in range(2))
         digest = hashlib.sha256("".join(chunk["sha256"] for chunk in chunks).encode()).hexdigest()
         with replacing(self.out) as temporary:
             arrays = {"offsets": offsets, "heights": heights, "widths": widths, "side": small[0] if small else 0}
-            np.savez(temporary, **arrays, sha256=np.array(digest), key=np.array(self.key))
+            texts = [np.array(text) for text in (digest, self.key, left_out)]
+            np.savez(temporary, **arrays, sha256=texts[0], key=texts[1], left_out=texts[2])
             self.pixels.replace(pixels_file(self.out))
         self.journal.unlink()
         return digest
@@ -262,6 +274,12 @@ def open_store(index: Path) -> Store:
     # Copy on write: torch refuses read-only arrays, and a private mapping leaves the file alone.
     pixels = np.memmap(pixels_file(index), dtype=np.uint8, mode="c", shape=(total // 3, 3))
     return Store(torch.from_numpy(pixels), offsets, heights, widths, side)
+
+
+def left_out(index: Path) -> dict[str, str]:
+    """Return the images that a store was packed without, each with the reason."""
+    with np.load(index) as arrays:
+        return dict(json.loads(str(arrays["left_out"])))
 
 
 def pixels_file(index: Path) -> Path:

@@ -118,7 +118,11 @@ def test_version_and_help() -> None:
         assert f"\n    {name}" in shown.stdout
 
 
-@pytest.mark.parametrize("command", COMMANDS, ids=lambda command: command.__name__.rpartition(".")[2])
+TRAINS = ("discover", "predict", "export")  # their examples are minutes of work; test_discover.py runs small ones
+QUICK = [command for command in COMMANDS if command.__name__.rpartition(".")[2] not in TRAINS]
+
+
+@pytest.mark.parametrize("command", QUICK, ids=lambda command: command.__name__.rpartition(".")[2])
 def test_the_examples_of_every_help_run(command: ModuleType, place: Path) -> None:
     name = command.__name__.rpartition(".")[2]
     shown = ctxgcd(name, "--help").stdout

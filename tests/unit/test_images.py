@@ -377,6 +377,36 @@ def test_what_kept_features_take_is_told_and_checked(
     assert not (tmp_path / "full.npy").exists()
 
 
+def test_killed_extraction_goes_on_after_its_last_rows(
+    packed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The rows that were written are not computed again, and those that follow have the views they would have had."""
+    monkeypatch.setattr("ctxgcd.features.BATCH", 2)
+    monkeypatch.setattr("ctxgcd.features.SAVE_EVERY", 0)
+    cropper, passed = cropper_of(packed, 20), []
+
+    class Stopping(torch.nn.Flatten):
+        stop_at = 4
+
+        def forward(self, images: torch.Tensor) -> torch.Tensor:
+            if len(passed) == self.stop_at:
+                raise KeyboardInterrupt
+            passed.append(len(images))
+            return super().forward(images)
+
+    counting = Backbone(Stopping(), torch.nn.Identity(), 3 * 20 * 20)
+    extract_view_bank(flat(), cropper, 5, 3, 0, "float32", tmp_path / "whole.npy")
+    with pytest.raises(KeyboardInterrupt):
+        extract_view_bank(counting, cropper, 5, 3, 0, "float32", tmp_path / "bank.npy")
+    assert not (tmp_path / "bank.npy").exists()
+    assert passed == [2, 2, 1, 2]
+    Stopping.stop_at = 100
+    extract_view_bank(counting, cropper, 5, 3, 0, "float32", tmp_path / "bank.npy")
+    assert sum(passed) == 15
+    assert (tmp_path / "bank.npy").read_bytes() == (tmp_path / "whole.npy").read_bytes()
+    assert not list(tmp_path.glob(".bank*"))
+
+
 def test_values_beyond_float16_are_refused(packed: Path, tmp_path: Path) -> None:
     huge = Backbone(torch.nn.Sequential(torch.nn.Flatten(), Times(1e6)), torch.nn.Identity(), 3)
     with pytest.raises(UserError, match=r"values that torch.float16 cannot hold; set precision to float32"):

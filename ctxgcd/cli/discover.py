@@ -1,0 +1,68 @@
+"""`ctxgcd discover`: the classes of a folder of images, from a few labels."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from contextlib import redirect_stdout
+from pathlib import Path
+from typing import Literal
+
+from ctxgcd import api
+from ctxgcd.cli.common import Commands, add_command, print_json
+from ctxgcd.errors import UserError
+
+
+def add(commands: Commands) -> None:
+    """Add the command."""
+    parser = add_command(
+        commands,
+        "discover",
+        "find the classes of your own images, from a few labels",
+        "Give every image of a folder a class: one of the classes that some images are labelled with, or a new one. "
+        "Writes predictions.csv, report.html and a reusable model to OUT. Interrupted, the same command goes on.",
+        [
+            "ctxgcd discover photos --labels labels.csv --out birds",
+            "ctxgcd discover photos --labels labels.csv --classes 50 --out birds",
+            "ctxgcd discover photos --labels labels.csv --settings paper --weights dino_vitb16.pth --out birds",
+        ],
+    )
+    parser.add_file("folder", type=Path, metavar="FOLDER", help="images at any depth")
+    parser.add_file(
+        "--labels", type=Path, required=True, help="CSV with path (relative to FOLDER) and class of the labelled images"
+    )
+    parser.add_file("--out", type=Path, required=True, help="a new folder, or the one of the discovery to go on with")
+    parser.add_argument(
+        "--classes", type=_classes, default="auto", metavar="K", help="known and new classes together; default: auto"
+    )
+    parser.add_argument("--settings", default="quick", help="quick (default) or paper: the full schedule, for a GPU")
+    parser.add_argument(
+        "--backbone", help="efficientnet_lite0, dino_vitb16 or, with --weights, a timm model; default: the settings'"
+    )
+    parser.add_file("--weights", type=Path, help="file of the backbone's weights")
+    parser.add_argument("--size", type=int, metavar="PIXELS", help="side of the square views; default: the settings'")
+    parser.add_argument("--seed", type=int, default=0, help="of the training; default: 0")
+    parser.add_json()
+    parser.set_defaults(call=_call)
+
+
+def _classes(text: str) -> int | Literal["auto"]:
+    if text == "auto":
+        return "auto"
+    if not text.isdecimal():
+        raise UserError(f"--classes is {text!r}; give auto, or the number of known and new classes together")
+    return int(text)
+
+
+def _call(arguments: argparse.Namespace) -> None:
+    names = ("classes", "settings", "backbone", "weights", "size", "seed")
+    with redirect_stdout(sys.stderr):  # progress
+        found = api.discover(
+            arguments.folder, arguments.labels, arguments.out, **{name: getattr(arguments, name) for name in names}
+        )
+    if arguments.json:
+        print_json(found)
+        return
+    unlabelled = found["images"] - found["labelled"]
+    print(f"{unlabelled:,} unlabelled images in {found['found']} classes; {found['known']} classes were known")
+    print(f"look at {arguments.out / 'report.html'}; classes are in {arguments.out / 'predictions.csv'}")

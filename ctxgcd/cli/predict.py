@@ -1,0 +1,56 @@
+"""`ctxgcd predict`: the classes of new images, by the model of a discovery."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from contextlib import redirect_stdout
+from pathlib import Path
+
+from ctxgcd import api
+from ctxgcd.cli.common import Commands, add_command, note, print_json
+
+
+def add(commands: Commands) -> None:
+    """Add the command."""
+    parser = add_command(
+        commands,
+        "predict",
+        "give new images the classes of a discovery",
+        "Give each image of a folder one of the classes that `ctxgcd discover` found, with a confidence, a score, and "
+        "whether it is none of them: a score below the threshold.",
+        [
+            "ctxgcd predict birds/model more_photos",
+            "ctxgcd predict birds/model more_photos --threshold 0.4 --out more.csv",
+        ],
+    )
+    parser.add_file("model", type=Path, metavar="MODEL", help="the folder OUT/model of a discovery")
+    parser.add_file("folder", type=Path, metavar="FOLDER", help="images at any depth")
+    parser.add_file("--out", type=Path, default=Path("predictions.csv"), help="default: ./predictions.csv")
+    parser.add_argument(
+        "--threshold",
+        type=float,
+        help="score below which an image is none of the classes; default: the score that 1%% of the unlabelled images "
+        "of the training stayed below",
+    )
+    parser.add_json()
+    parser.set_defaults(call=_call)
+
+
+def _call(arguments: argparse.Namespace) -> None:
+    from ctxgcd.files import replacing
+
+    with redirect_stdout(sys.stderr):  # progress
+        table, about = api.predict(arguments.model, arguments.folder, threshold=arguments.threshold)
+    for path, reason in about["unreadable"].items():
+        note(f"{path} is left out: {reason}")
+    with replacing(arguments.out) as temporary:
+        table.to_csv(temporary, index=False, lineterminator="\n")
+    none = int(table["none_of_these"].sum())
+    if arguments.json:
+        print_json({"images": len(table), "none_of_these": none, **about})
+        return
+    print(
+        f"{len(table):,} images classified, {none:,} of them none of these classes (score below "
+        f"{about['threshold']:.4f}); written to {arguments.out}"
+    )

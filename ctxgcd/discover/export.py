@@ -1,0 +1,63 @@
+"""A model as an ONNX file, whose outputs are compared with torch's."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from ctxgcd.discover import model as models
+from ctxgcd.errors import UserError
+from ctxgcd.files import replacing
+
+NEEDED = ("onnx", "onnxruntime", "onnxscript")
+OUTPUTS = ("cosines", "confidences")
+TOLERANCE = 1e-3  # of a cosine
+
+
+def export(model: Path, out: Path) -> dict[str, Any]:
+    """Do what api.export describes."""
+    if absent := [name for name in NEEDED if importlib.util.find_spec(name) is None]:
+        raise UserError(f"export needs packages that are not installed; pip install {' '.join(absent)}")
+    import onnx
+    import onnxruntime
+
+    made = models.load(model)
+    whole = models.Whole(made).eval()
+    side = made.parameters["crop"]
+    images = torch.rand(3, 3, side, side, generator=torch.Generator().manual_seed(0))
+    program = torch.onnx.export(
+        whole,
+        (images,),
+        input_names=["images"],
+        output_names=list(OUTPUTS),
+        dynamic_shapes=({0: torch.export.Dim("n")},),
+        dynamo=True,
+        verbose=False,
+    )
+    assert program is not None
+    about = {
+        "classes": json.dumps(list(made.names), ensure_ascii=False),
+        "known": str(made.known),
+        "threshold": str(made.threshold),
+        "input": f"RGB 0..1: shorter side resized to {made.parameters['resize']} (bicubic), then the centre crop",
+    }
+    proto = program.model_proto
+    onnx.helper.set_model_props(proto, about)
+    with replacing(out) as temporary:
+        onnx.save(proto, temporary)
+        session = onnxruntime.InferenceSession(str(temporary), providers=["CPUExecutionProvider"])
+        worst = 0.0
+        for number in (1, 3, 5):
+            images = torch.rand(number, 3, side, side, generator=torch.Generator().manual_seed(number))
+            with torch.no_grad():
+                expected = whole(images)
+            given = session.run(list(OUTPUTS), {"images": images.numpy()})
+            pairs = zip(expected, given, strict=True)
+            worst = max(worst, *(float((ours - torch.from_numpy(theirs)).abs().max()) for ours, theirs in pairs))
+        if not worst <= TOLERANCE:
+            raise UserError(f"{out}: ONNX gives other values than torch, by up to {worst:.2g}; nothing is written")
+    return {"difference": worst, **about}

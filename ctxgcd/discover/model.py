@@ -1,0 +1,166 @@
+"""A discovery's model: everything that tells the class of an image, in one file."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import normalize
+
+from ctxgcd.errors import UserError
+from ctxgcd.methods.registry import TRAINED
+from ctxgcd.models import weights
+from ctxgcd.models.backbone import Backbone, cut
+from ctxgcd.models.network import Network
+from ctxgcd.models.precision import computing
+from ctxgcd.training import checkpoint
+from ctxgcd.training.devices import compiled
+
+KIND, FILE = "ctxgcd-discovery", "model.pt"
+NONE_OF_THESE = 0.01  # share of the unlabelled training images whose score lies below the threshold
+
+
+@dataclass(frozen=True)
+class Model:
+    """Attributes:
+    parameters: every value that it was trained with.
+    names: of the classes by id, the `known` ones first.
+    threshold: an image whose score is lower is none of these classes; None until it is chosen.
+    backbone: with the weights of its frozen part; `state`: those weights, as they are kept.
+    network: the trained tail, projector and classifier.
+    examples: paths of the labelled images; `features`: theirs, float32 [n, d], of length 1.
+    """
+
+    parameters: dict[str, Any]
+    names: Sequence[str]
+    known: int
+    threshold: float | None
+    backbone: Backbone
+    state: dict[str, Tensor]
+    network: Network
+    examples: Sequence[str]
+    features: Tensor
+
+    @torch.no_grad()
+    def classified(self, kept: Iterable[Tensor], paths: Sequence[str]) -> tuple[pd.DataFrame, Tensor]:
+        """Give a class to every image.
+
+        Args:
+            kept: the trunk's output for the images in batches, together [n, ...].
+            paths: of these images.
+
+        Returns:
+            A row an image: path, class (id), name, confidence (softmax of the cosines over the student's temperature),
+            nearest (the labelled example with the most alike features), score (the cosine of the feature to its
+            class), margin (by which its confidence exceeds the second one's) and second (that class); and the
+            features, float32 [n, d], of length 1.
+        """
+        precision, found, features = self.parameters["precision"], [], []
+        for rows in kept:
+            with computing(precision, rows.device):
+                tail = self.network.tail(rows.float()).float()
+            cosines = self.network.classifier(tail)
+            shares, order = (cosines / self.parameters["student_temperature"]).softmax(dim=1).topk(2, dim=1)
+            unit = normalize(tail, dim=1)
+            nearest = (unit @ self.features.T).argmax(dim=1)
+            score = cosines.gather(1, order[:, :1])[:, 0]
+            found.append(torch.stack([*order.T, *shares.T, score, nearest]).double().cpu())
+            features.append(unit.cpu())
+        first, second, share, next_share, score, nearest = torch.cat(found, dim=1).numpy()
+        table = pd.DataFrame(
+            {
+                "path": list(paths),
+                "class": first.astype(np.int64),
+                "name": [self.names[int(c)] for c in first],
+                "confidence": share.round(4),
+                "nearest": [self.examples[int(i)] for i in nearest],
+                "score": score.round(4),
+                "margin": share - next_share,
+                "second": [self.names[int(c)] for c in second],
+            }
+        )
+        return table, torch.cat(features)
+
+    def to(self, device: torch.device) -> Model:
+        """The model on a device; on a GPU its trunk is compiled."""
+        backbone = self.backbone.to(device)
+        trunk = compiled(backbone.trunk, self.parameters["crop"], self.parameters["precision"], device)
+        return replace(
+            self,
+            backbone=replace(backbone, trunk=trunk),
+            network=self.network.to(device),
+            features=self.features.to(device),
+        )
+
+
+class Whole(nn.Module):
+    """A model as one module: RGB images of values 0..1, float [n, 3, crop, crop], to cosines and confidences [n, K]."""
+
+    mean: Tensor
+    std: Tensor
+
+    def __init__(self, model: Model) -> None:
+        super().__init__()
+        self.trunk, self.tail, self.classifier = model.backbone.trunk, model.network.tail, model.network.classifier
+        self.temperature = model.parameters["student_temperature"]
+        for name in ("mean", "std"):
+            self.register_buffer(name, torch.tensor(model.parameters[name]).view(3, 1, 1))
+
+    def forward(self, images: Tensor) -> tuple[Tensor, Tensor]:
+        cosines = self.classifier(self.tail(self.trunk((images - self.mean) / self.std)))
+        return cosines, (cosines / self.temperature).softmax(dim=1)
+
+
+def build(
+    parameters: dict[str, Any],
+    state: dict[str, Tensor],
+    network: dict[str, Tensor],
+    *,
+    names: Sequence[str],
+    known: int,
+    threshold: float | None = None,
+    examples: Sequence[str] = ("",),
+    features: Tensor | None = None,
+) -> Model:
+    """Put a model together from the weights of its backbone and of its network."""
+    net = weights.build(parameters["model"], parameters["crop"])
+    net.load_state_dict(state)
+    backbone = cut(net.eval().requires_grad_(False), parameters["tail_blocks"])
+    trained = TRAINED[parameters["method"]](parameters).network(backbone.tail, backbone.dim)
+    trained.load_state_dict(network)
+    assert isinstance(trained, Network)
+    if features is None:
+        features = torch.zeros(1, backbone.dim)
+    return Model(
+        parameters, names, known, threshold, backbone, state, trained.eval().requires_grad_(False), examples, features
+    )
+
+
+def save(model: Model, folder: Path) -> None:
+    """Write a model to a folder."""
+    content = {
+        "parameters": model.parameters,
+        "names": list(model.names),
+        "known": model.known,
+        "threshold": model.threshold,
+        "state": model.state,
+        "network": {name: value.cpu() for name, value in model.network.state_dict().items()},
+        "examples": list(model.examples),
+        "features": model.features.cpu().half(),
+    }
+    checkpoint.save(folder / FILE, KIND, content)
+
+
+def load(folder: Path) -> Model:
+    """Read what `save` wrote. Raises UserError where it is not there, is damaged or of another version."""
+    if not (folder / FILE).is_file():
+        raise UserError(f"{folder} holds no {FILE}; name the folder `model` that `ctxgcd discover` has written")
+    content = checkpoint.load(folder / FILE, KIND)
+    content["features"] = content["features"].float()
+    return build(content.pop("parameters"), content.pop("state"), content.pop("network"), **content)

@@ -1,0 +1,54 @@
+"""The classes of new images, by a model that a discovery left."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import torch
+from torch import Tensor
+
+from ctxgcd.benchmarks.own import images_below
+from ctxgcd.discover import model as models
+from ctxgcd.discover.settings import cores
+from ctxgcd.features import BATCH
+from ctxgcd.images.store import left_out, pack
+from ctxgcd.models.precision import computing
+from ctxgcd.progress import Progress
+from ctxgcd.training.devices import borrowed_devices, compute_alike
+from ctxgcd.training.train import open_cropper
+
+COLUMNS = ["path", "class", "name", "confidence", "nearest", "score", "none_of_these"]
+
+
+def predict(model: Path, folder: Path, threshold: float | None) -> tuple[pd.DataFrame, dict[str, Any]]:
+    """Return a line of COLUMNS for each image that can be read, and facts: threshold and the unreadable ones."""
+    made = models.load(model)
+    paths = images_below(folder)
+    p = made.parameters
+    if threshold is None:
+        threshold = made.threshold
+    with tempfile.TemporaryDirectory(prefix="ctxgcd-") as temporary, borrowed_devices(1) as [device]:
+        torch.set_num_threads(cores())
+        compute_alike(device)
+        made = made.to(device)
+        store = Path(temporary) / "images.npz"
+        pack("folder", folder, paths, p["resize"], store, cores(), leave_out=True)
+        unreadable = left_out(store)
+        cropper = open_cropper(p, store, device)
+        images = len(cropper.store)
+
+        @torch.no_grad()
+        def kept() -> Iterator[Tensor]:
+            progress = Progress("classified", images)
+            for ids in torch.arange(images, device=device).split(BATCH):
+                with computing(p["precision"], device):
+                    yield made.backbone.trunk(cropper.test_view(ids))
+                progress.add(len(ids))
+
+        table, _ = made.classified(kept(), [path for path in paths if path not in unreadable])
+    table["none_of_these"] = (table["score"] < threshold).astype(int)
+    return table[COLUMNS], {"threshold": threshold, "unreadable": unreadable}

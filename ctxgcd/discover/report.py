@@ -1,0 +1,187 @@
+"""The page of a discovery: a gallery of each class, a map of the images, the uncertain ones, what was assumed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from ctxgcd.discover.model import NONE_OF_THESE, Model
+from ctxgcd.errors import UserError
+from ctxgcd.plots.embedding import project
+from ctxgcd.report.embedding import embedding
+from ctxgcd.report.gallery import Gallery, Group, Picture, first
+from ctxgcd.report.grid import Cell, Grid
+from ctxgcd.report.packed import Packed, open_packed
+from ctxgcd.report.page import Block, Notes, Section, write_page
+from ctxgcd.report.thumbnails import sheet, thumbnail
+
+TYPICAL, UNCERTAIN = 10, 5  # images of a class
+LISTED = 50  # uncertain images of all classes
+MAPPED = 2000  # images of the map
+LONGEST = 60  # characters of a name
+
+
+@dataclass(frozen=True)
+class Discovered:
+    """What a discovery found.
+
+    Attributes:
+        table: Model.classified's, one line an unlabelled image.
+        features: float32 [n, d] of these images.
+        ids: of these images in the packed `store`.
+    """
+
+    model: Model
+    table: pd.DataFrame
+    features: NDArray[np.float32]
+    ids: NDArray[np.int64]
+    store: Path
+
+
+def write_report(found: Discovered, facts: Mapping[str, Any], out: Path) -> None:
+    """Write the page; facts: what api.discover returns."""
+    store = open_packed(found.store)
+    assert store is not None
+    known = found.model.known
+    classes = found.table["class"]
+    ids = [c for c in range(len(found.model.names)) if (classes == c).any()]
+    ids.sort(key=lambda c: -int((classes == c).sum()))
+    sections = [
+        Section("Summary", [Notes(_summary(facts)), _classes(found, ids)]),
+        Section("New classes", _gallery(found, store, [c for c in ids if c >= known], "No new class has an image.")),
+        Section("Known classes", _gallery(found, store, [c for c in ids if c < known], "No known class has an image.")),
+        Section("Map of the images", [_map(found, store)]),
+        Section("Uncertain images", _uncertain(found, store)),
+        Section("What was assumed", _assumed(found, facts)),
+    ]
+    counted = f"{len(found.table):,} images without a label"
+    lead = f"{counted} in {facts['found']} classes; {known} classes were known before."
+    write_page("ctxgcd: discovered classes", lead, sections, out)
+
+
+def _name(found: Discovered, c: int) -> str:
+    name = found.model.names[c]
+    return name if len(name) <= LONGEST else name[: LONGEST - 1] + "…"
+
+
+def _summary(facts: Mapping[str, Any]) -> list[str]:
+    k = f"{facts['K']} classes were assumed, {facts['known']} known and {facts['K'] - facts['known']} new"
+    how = "estimated" if facts["K_source"] == "estimated" else "as given"
+    empty = facts["K"] - facts["found"]
+    return [
+        f"{facts['images']:,} images, {facts['labelled']:,} of them with a label. {k} ({how}).",
+        *([f"{empty} of the classes have no unlabelled image."] if empty else []),
+        "New classes have no names of their own: new-1 is the largest. Look at their galleries, and name them.",
+        *facts["notes"],
+    ]
+
+
+def _classes(found: Discovered, ids: Sequence[int]) -> Grid:
+    by_class = found.table.groupby("class")["confidence"]
+    sizes, means = by_class.size().to_dict(), by_class.mean().to_dict()
+    lines = [
+        [
+            Cell(_name(found, c)),
+            Cell("known" if c < found.model.known else "new"),
+            Cell(f"{sizes[c]:,}", share=sizes[c] / max(sizes.values())),
+            Cell(f"{100 * means[c]:.0f}"),
+        ]
+        for c in ids
+    ]
+    return Grid("Classes that have images", ["Class", "Kind", "Images", "Mean confidence (%)"], lines, 2)
+
+
+def _gallery(found: Discovered, store: Packed, ids: Sequence[int], none: str) -> list[Block]:
+    if not ids:
+        return [Notes([none])]
+    table, classes = found.table, found.table["class"].to_numpy()
+    groups = []
+    for c in ids:
+        members = classes == c
+        size = int(members.sum())
+        groups.append(
+            Group(
+                _name(found, c),
+                [
+                    f"{size:,} image{'s' if size > 1 else ''}",
+                    f"mean confidence {table.loc[members, 'confidence'].mean():.0%}",
+                ],
+                _pictures(found, store, first(-table["score"].to_numpy(), members, TYPICAL)),
+                _pictures(found, store, first(table["margin"].to_numpy(), members, UNCERTAIN)),
+            )
+        )
+    said = "Most typical: the highest score. Least certain: another class is nearly as likely, and is named."
+    return [Notes([said]), Gallery(groups)]
+
+
+def _pictures(found: Discovered, store: Packed, places: Sequence[int]) -> list[Picture]:
+    rows = found.table.iloc[list(places)]
+    said = zip(places, rows["path"], rows["confidence"], rows["second"], strict=True)
+    return [
+        Picture(thumbnail(store[int(found.ids[i])]), f"{path} ({100 * share:.0f}%, or {second})")
+        for i, path, share, second in said
+    ]
+
+
+def _map(found: Discovered, store: Packed) -> Block:
+    shown = np.sort(np.random.RandomState(0).permutation(len(found.table))[:MAPPED])
+    try:
+        points = project(found.features[shown], seed=0)
+    except UserError as error:
+        return Notes([f"No map: {error}."])
+    rows = found.table.iloc[shown]
+    kind = ["known" if c < found.model.known else "new" for c in rows["class"]]
+    few = "" if len(shown) == len(found.table) else f" of {len(found.table):,}"
+    return embedding(
+        points,
+        rows["path"].tolist(),
+        {"class": [_name(found, c) for c in rows["class"]], "kind": kind, "confidence": _steps(rows["confidence"])},
+        f"Features of {len(shown):,}{few} unlabelled images (t-SNE). Circles: known classes, triangles: new ones.",
+        triangle=[word == "new" for word in kind],
+        sheet=sheet([store[int(found.ids[i])] for i in shown]),
+    )
+
+
+def _steps(confidence: pd.Series) -> list[str]:
+    return [f"{25 * part} to {25 * part + 25}%" for part in (confidence * 4).astype(int).clip(upper=3)]
+
+
+def _uncertain(found: Discovered, store: Packed) -> list[Block]:
+    every = np.ones(len(found.table), dtype=np.bool_)
+    places = first(found.table["margin"].to_numpy(), every, LISTED)
+    rows = found.table.iloc[places]
+    columns = ("path", "name", "confidence", "second", "margin", "nearest")
+    lines = [
+        [Cell(path), Cell(name), Cell(second), Cell(nearest), Cell(f"{100 * share:.0f}"), Cell(f"{100 * margin:.1f}")]
+        for path, name, share, second, margin, nearest in rows[list(columns)].itertuples(index=False)
+    ]
+    head = ["Image", "Class", "Or", "Nearest labelled example", "Confidence (%)", "Margin (points)"]
+    group = Group("Images", [f"the {len(places)} least certain"], [], _pictures(found, store, places))
+    return [Gallery([group]), Grid("The least certain images, those to look at first", head, lines, 4)]
+
+
+def _assumed(found: Discovered, facts: Mapping[str, Any]) -> list[Block]:
+    p = found.model.parameters
+    score = f"{found.model.threshold:.4f}"
+    said = [
+        f"Every image belongs to one of {facts['K']} classes, and the labels are right.",
+        *([p["note"]] if p["note"] else []),
+        f"The backbone {p['model']} saw the centre of each image, {p['crop']} x {p['crop']} pixels.",
+        "Confidence is the softmax of the cosines to all classes over the temperature of the training; it orders "
+        "images, but is no probability of being right.",
+        f"None of these classes: a score (cosine to the class) below {score}, as {NONE_OF_THESE:.0%} of the unlabelled "
+        "images here have.",
+    ]
+    blocks: list[Block] = [Notes(said)]
+    if facts["tried"]:
+        lines = [[Cell(str(k)), Cell(f"{value:.1f}")] for k, value in sorted(facts["tried"].items())]
+        notes = ["The K whose k-means on the features before training matched the labelled images best; a rough guide."]
+        blocks.append(Grid("How K was estimated", ["K", "Labelled images matched (%)"], lines, 0, notes))
+    lines = [[Cell(str(key)), Cell(str(value))] for key, value in p.items() if key != "note"]
+    return [*blocks, Grid("Every value of the training", ["Value", ""], lines, 2)]

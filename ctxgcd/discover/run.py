@@ -1,0 +1,239 @@
+"""From a folder of images and a few labels to the classes of all: the steps, each gone on with where it was stopped."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+import yaml
+
+from ctxgcd.benchmarks.own import images_below
+from ctxgcd.discover import model as models
+from ctxgcd.discover.model import Model
+from ctxgcd.discover.report import Discovered, write_report
+from ctxgcd.discover.settings import chosen, estimate_of, fitted
+from ctxgcd.discover.split import check_classes, make_split, read_labels, stamp
+from ctxgcd.errors import UserError
+from ctxgcd.estimate import estimate_k
+from ctxgcd.features import extract_test_view, extract_view_bank, load_kept
+from ctxgcd.files import replacing, write_rows, write_text
+from ctxgcd.images.store import left_out, pack
+from ctxgcd.models.weights import prepare
+from ctxgcd.runs import code_hash, identity
+from ctxgcd.training import checkpoint, finished
+from ctxgcd.training.checkpoint import owned
+from ctxgcd.training.devices import borrowed_devices, compute_alike
+from ctxgcd.training.train import load_backbone, open_cropper, run
+from ctxgcd.training.views import BATCH
+
+ASKED = "asked.json"  # in OUT/work: what the discovery there was asked for
+RESULTS = ("predictions.csv", "report.html", "unreadable.csv", "model")
+COLUMNS = ["path", "class", "name", "confidence", "nearest", "score"]
+
+
+def discover(
+    folder: Path,
+    labels: Path,
+    out: Path,
+    *,
+    classes: int | None,
+    preset: str,
+    backbone: str | None,
+    weights: str | None,
+    size: int | None,
+    seed: int,
+) -> dict[str, Any]:
+    """Do what api.discover describes."""
+    values = chosen(preset, backbone, weights, size) | {"seed": seed, "benchmark": folder.resolve().name}
+    paths = images_below(folder)
+    of, said = read_labels(labels, folder, paths)
+    split = make_split(paths, of)
+    check_classes(classes, len(set(of.values())), int((split["role"] == "unlabelled").sum()))
+    asked = {"images": stamp(folder, paths), "labels": of, "classes": classes or "auto", **values}
+    _begin(out, json.loads(json.dumps(asked)))
+    for line in said:
+        print(f"note: {line}", flush=True)
+    with owned(out / "work"), borrowed_devices(1) as [device]:
+        torch.set_num_threads(values["threads"])
+        compute_alike(device)
+        work = _Work(folder, out, values, device)
+        return work.discover(paths, of, classes, asked["images"], said)
+
+
+def _begin(out: Path, asked: dict[str, Any]) -> None:
+    """Make `out` the place of this discovery; results of another one, which is told, are deleted."""
+    file = out / "work" / ASKED
+    if out.is_dir() and any(out.iterdir()) and not file.is_file():
+        raise UserError(f"{out} holds other files; name a new or an empty folder with --out")
+    if file.is_file():
+        try:
+            before = json.loads(file.read_text(encoding="utf-8"))
+        except ValueError:
+            before = {}
+        if before == asked:
+            return
+        changed = [key for key in asked if before.get(key) != asked[key]]
+        print(
+            f"{out} holds a discovery with other {', '.join(changed)}; its results are deleted, and what of its images "
+            "and features still serves is kept",
+            flush=True,
+        )
+        for name in RESULTS:
+            shutil.rmtree(out / name) if (out / name).is_dir() else (out / name).unlink(missing_ok=True)
+    write_text(file, json.dumps(asked, indent=1) + "\n")
+
+
+def _only(folder: Path) -> Path:
+    """Make a folder, and delete what was made beside it of another content: nothing would find it again."""
+    for other in folder.parent.glob("*-*"):
+        if other.is_dir() and other.name.partition("-")[0] == folder.name.partition("-")[0] and other != folder:
+            shutil.rmtree(other)
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder
+
+
+def _short(content: Any) -> str:
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:16]
+
+
+@dataclass(frozen=True)
+class _Work:
+    """One discovery. What is made lies in folders whose names say of what: OUT/work/images-*/features-*/run-*."""
+
+    folder: Path
+    out: Path
+    values: dict[str, Any]
+    device: torch.device
+
+    def discover(
+        self, paths: list[str], of: Mapping[str, str], classes: int | None, images: str, said: list[str]
+    ) -> dict[str, Any]:
+        v = self.values
+        place = _only(self.out / "work" / f"images-{_short([images, v['resize'], str(self.folder.resolve())])}")
+        store = place / "images.npz"
+        digest = pack("folder", self.folder, paths, v["resize"], store, v["threads"], leave_out=True)
+        unreadable = left_out(store)
+        if unreadable:
+            rows = ({"path": path, "reason": reason} for path, reason in unreadable.items())
+            write_rows(self.out / "unreadable.csv", ("path", "reason"), rows)
+            said.append(f"{len(unreadable):,} of {len(paths):,} images cannot be read and are left out: unreadable.csv")
+            print(f"note: {said[-1]}", flush=True)
+        split = make_split([path for path in paths if path not in unreadable], of)
+        known = int(split["class_id"].max()) + 1
+        check_classes(classes, known, int((split["role"] == "unlabelled").sum()))
+
+        place, files = self._features(place, store, len(split))
+        how = None
+        if classes is None:
+            classes, how = self._estimate(place, files, split, known)
+        parameters, smaller = fitted(v | {"K": classes, "K_source": "estimated" if how else "given"}, len(split))
+        for line in smaller:
+            print(f"note: {line}", flush=True)
+        split_hash = _short([digest, split.to_csv()])
+        code = code_hash()
+        own = identity(parameters, split_hash, code)
+        state = _only(place / f"run-{own}")
+        trained = self.out / "work" / "run"
+        if not finished.give(state, trained):
+            about = {"identity": own, "split_sha256": split_hash, "code": code}
+            run(parameters, split=split, files=files, state=state, device=self.device, about=about)
+            finished.give(state, trained)
+        discovered = self._results(trained, files, store, split, parameters)
+        facts = {
+            "images": len(split),
+            "labelled": int((split["role"] == "labelled").sum()),
+            "unreadable": len(unreadable),
+            "known": known,
+            "K": classes,
+            "K_source": parameters["K_source"],
+            "tried": how,
+            "found": int(discovered.table["class"].nunique()),
+            "threshold": discovered.model.threshold,
+            "notes": [*said, *smaller],
+        }
+        write_report(discovered, facts, self.out / "report.html")
+        return facts
+
+    def _features(self, place: Path, store: Path, images: int) -> tuple[Path, dict[str, Path]]:
+        """Prepare the weights and keep the trunk's output; return where, and the files that a training reads."""
+        v, device = self.values, self.device
+        prepared = place / "weights.pt"
+        digest = prepare(v["model"], v["weights"], v["crop"], prepared, v["sha256"])
+        of = ("model", "crop", "mean", "std", "tail_blocks", "view_bank", "view_bank_seed", "precision")
+        place = _only(place / f"features-{_short([digest, *(v[key] for key in of)])}")
+        files = {"store": store, "weights": prepared, "test_view": place / "test_view.npy"}
+        if v["view_bank"]:
+            files["view_bank"] = place / "view_bank.npy"
+        if not all(file.exists() for file in files.values()):
+            cropper = open_cropper(v, store, device)
+            trunk = load_backbone(v, v["tail_blocks"], v["precision"], prepared, device)
+            if not files["test_view"].exists():
+                extract_test_view(trunk, cropper, v["precision"], files["test_view"])
+            if "view_bank" in files and not files["view_bank"].exists():
+                bank = (v["view_bank"], v["view_bank_seed"], v["precision"], files["view_bank"])
+                extract_view_bank(trunk, cropper, images, *bank)
+        return place, files
+
+    @torch.no_grad()
+    def _estimate(
+        self, place: Path, files: Mapping[str, Path], split: pd.DataFrame, known: int
+    ) -> tuple[int, dict[int, float]]:
+        """Return the estimated K and the accuracy of every K tried, from the features before any training."""
+        v = self.values
+        how = estimate_of(len(split), known, v["threads"])
+        file = place / f"estimate-{_short([how, split.to_csv()])}.json"
+        if not file.exists():
+            tail = load_backbone(v, v["tail_blocks"], v["precision"], files["weights"], self.device).tail
+            kept = load_kept(files["test_view"], (len(split),)).split(BATCH)
+            frozen = torch.cat([tail(rows.to(self.device).float()).float().cpu() for rows in kept]).numpy()
+            labels = split["class_id"].to_numpy("int64")
+            k, tried = estimate_k(frozen, labels, **how)
+            write_text(file, json.dumps({"K": k, "tried": tried}))
+        found = json.loads(file.read_text(encoding="utf-8"))
+        print(f"K is estimated as {found['K']}", flush=True)
+        return found["K"], {int(k): accuracy for k, accuracy in found["tried"].items()}
+
+    def _results(
+        self, trained: Path, files: Mapping[str, Path], store: Path, split: pd.DataFrame, parameters: dict[str, Any]
+    ) -> Discovered:
+        """Write predictions and model of a finished training."""
+        network = checkpoint.load(trained / "final.pt", "ctxgcd-model")["network"]
+        state = torch.load(files["weights"], map_location="cpu", weights_only=True)
+        assigned = pd.read_csv(trained / "assignments.csv")["predicted"]
+        is_labelled = (split["role"] == "labelled").to_numpy()
+        known = split.loc[is_labelled].drop_duplicates("class_id").sort_values("class_id")["class_name"].tolist()
+        names = _names(known, assigned, parameters["K"])
+        made = models.build(parameters, state, network, names=names, known=len(known)).to(self.device)
+
+        def classified(model: Model, ids: np.ndarray) -> tuple[pd.DataFrame, torch.Tensor]:
+            kept = load_kept(files["test_view"], (len(split),))
+            batches = (kept[part].to(self.device) for part in torch.from_numpy(ids).split(BATCH))
+            return model.classified(batches, split["path"].iloc[ids].tolist())
+
+        labelled, unlabelled = np.flatnonzero(is_labelled), np.flatnonzero(~is_labelled)
+        examples = classified(made, labelled)[1].half().float()
+        made = replace(made, examples=split["path"].iloc[labelled].tolist(), features=examples.to(self.device))
+        table, features = classified(made, unlabelled)
+        made = replace(made, threshold=float(table["score"].quantile(models.NONE_OF_THESE, interpolation="lower")))
+        with replacing(self.out / "predictions.csv") as temporary:
+            table[COLUMNS].to_csv(temporary, index=False, lineterminator="\n")
+        models.save(made, self.out / "model")
+        write_text(self.out / "model" / "params.yaml", yaml.safe_dump(parameters, sort_keys=False))
+        return Discovered(made, table, features.numpy(), unlabelled, store)
+
+
+def _names(known: list[str], assigned: pd.Series, classes: int) -> list[str]:
+    """Names by class id: known ones, then new-1, new-2, ... from the largest to the smallest."""
+    sizes = np.bincount(assigned, minlength=classes)[len(known) :]
+    free = (name for number in count(1) if (name := f"new-{number}") not in known)
+    named = dict(zip(np.argsort(-sizes, kind="stable").tolist(), free, strict=False))
+    return [*known, *(named[place] for place in range(classes - len(known)))]

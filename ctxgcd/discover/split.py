@@ -1,0 +1,93 @@
+"""Which images there are and which of them have a label, as the split that a training takes."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import pandas as pd
+
+from ctxgcd.benchmarks.source import as_manifest
+from ctxgcd.errors import UserError, nearest
+from ctxgcd.reading import BLANK, Table, read_table
+
+PATH, CLASS = ("path", "file", "filename", "image"), ("class", "label", "class_name")
+SUGGESTED = 5000  # paths among which the one that was meant is sought
+
+
+def stamp(folder: Path, paths: Sequence[str]) -> str:
+    """Return what changes when an image comes, goes or is written anew: sixteen digits over names, sizes and times."""
+    digest = hashlib.sha256()
+    for path in paths:
+        found = (folder / path).stat()
+        digest.update(f"{path}\0{found.st_size}\0{found.st_mtime_ns}\0".encode(errors="surrogateescape"))
+    return digest.hexdigest()[:16]
+
+
+def read_labels(file: Path, folder: Path, paths: Sequence[str]) -> tuple[dict[str, str], list[str]]:
+    """Return path -> class name of the labelled images, and what is to be said of the file.
+
+    Raises:
+        UserError: the file cannot be read, says two things of an image or names one that is not there; no image, or
+            every image, has a label.
+    """
+    table = read_table(file)
+    rows = table.rows.rename(columns={table.column(*PATH): "path", table.column(*CLASS): "class"})[["path", "class"]]
+    without = rows["class"].str.lower().isin(BLANK) | rows["path"].eq("")
+    given = rows[~without].assign(path=lambda kept: [_relative(path, folder) for path in kept["path"]])
+    once = Table(table.name, given).once("path").rows
+    said = [f"{file.name}: {int(without.sum()):,} lines without a class count as unlabelled"] if without.any() else []
+    if repeated := len(given) - len(once):
+        said.append(f"{file.name}: {repeated:,} lines say again what another one says; ignored")
+    labels = dict(zip(once["path"], once["class"], strict=True))
+    if not labels:
+        raise UserError(f"{file} labels no image; give some images of at least one known class a label")
+    there = set(paths)
+    if absent := [path for path in labels if path not in there]:
+        meant = nearest(absent[0], paths) if len(paths) <= SUGGESTED else ""
+        raise UserError(
+            f"{file} labels {len(absent):,} images that are not in {folder}, first {absent[0]!r}{meant}; write paths "
+            "relative to that folder, or delete the lines"
+        )
+    return labels, said
+
+
+def _relative(path: str, folder: Path) -> str:
+    """A path as it is below the folder, also where it was given in full."""
+    full = Path(path)
+    return full.relative_to(folder.resolve()).as_posix() if full.is_relative_to(folder.resolve()) else path
+
+
+def make_split(paths: Sequence[str], labels: Mapping[str, str]) -> pd.DataFrame:
+    """Return the split of all images: one part, class ids by the sorted names of the known classes, -1 unlabelled."""
+    names = sorted(set(labels.values()))
+    ids = {name: number for number, name in enumerate(names)}
+    of = [labels.get(path, "") for path in paths]
+    split = as_manifest(paths, [ids.get(name, -1) for name in of], of, ["train"] * len(paths))
+    split["role"] = ["labelled" if name else "unlabelled" for name in of]
+    if not (labelled := int((split["role"] == "labelled").sum())):
+        raise UserError("no labelled image can be read; replace some of them, or label others")
+    if labelled == len(split):
+        raise UserError(f"all {labelled:,} images have a label, so there is nothing to discover; add unlabelled ones")
+    return split
+
+
+def check_classes(classes: int | None, known: int, unlabelled: int) -> None:
+    """Refuse a number of classes (None: to be estimated) that these images cannot have."""
+    if classes is None:
+        if known < 2:
+            raise UserError(
+                "--classes auto needs labelled images of at least 2 classes, but they are all of one; label another "
+                "class, or give the number of classes"
+            )
+    elif classes < max(2, known):
+        raise UserError(
+            f"--classes is {classes}, but {known} classes are labelled; give the number of known and new ones "
+            f"together, at least {max(2, known)}"
+        )
+    elif classes - known > unlabelled:
+        raise UserError(
+            f"--classes is {classes}: {classes - known} new classes are too many for {unlabelled} unlabelled images; "
+            "give fewer"
+        )

@@ -1,0 +1,491 @@
+"""Discovering the classes of people's own images: what is written, resumed, predicted, exported and refused."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import re
+import shlex
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import timm
+import torch
+import yaml
+from PIL import Image
+
+from ctxgcd import api
+from ctxgcd.cli import main, parser
+from ctxgcd.config import Params
+from ctxgcd.discover import export, model
+from ctxgcd.discover.run import _names
+from ctxgcd.discover.settings import chosen, estimate_of, fitted, read_presets
+from ctxgcd.discover.split import read_labels
+from ctxgcd.errors import UserError
+from ctxgcd.files import file_sha256
+from tests.fixtures import Painter
+
+ROOT = Path(__file__).resolve().parents[2]
+MODEL, SIZE = "test_efficientnet", 32  # a hundredth of the smallest real one
+ODD = 'rose, "wild" <b>&\nred'  # a class's name
+PER_CLASS, LABELLED = 12, 5
+KNOWN = ("iris", ODD)
+
+
+@dataclass(frozen=True)
+class Place:
+    """A folder of images of four classes, labels of some of the first two, and how to train on them."""
+
+    root: Path
+    truth: dict[str, int]
+
+    @property
+    def options(self) -> dict[str, Any]:
+        return {"backbone": MODEL, "weights": self.root / "backbone.pth", "size": SIZE}
+
+    def discover(self, out: str, **changes: Any) -> dict[str, Any]:
+        given = {"folder": self.root / "photos", "labels": self.root / "labels.csv", "classes": 4} | self.options
+        return api.discover(out=self.root / out, **(given | changes))
+
+    def labels(self, text: str, name: str = "other.csv") -> Path:
+        (self.root / name).write_text(text, encoding="utf-8")
+        return self.root / name
+
+
+def make_place(root: Path) -> Place:
+    torch.manual_seed(0)
+    torch.save(timm.create_model(MODEL, num_classes=0).state_dict(), root / "backbone.pth")
+    painter, truth, lines = Painter(0), {}, ["\ufeffclass;path"]  # as a spreadsheet saves it
+    for number in range(4 * PER_CLASS):
+        kind = number % 4
+        path = (
+            "a ünïcode \u65e5\u672c/" if number % 3 else "deep/er/"
+        ) + f"{number:03d}{'.PNG' if number % 2 else '.jpg'}"
+        painter.save(root / "photos" / path, kind, 36, 50)
+        truth[path] = kind
+        if kind < 2 and number < 4 * LABELLED:
+            lines.append(f'"{KNOWN[kind].replace(chr(34), 2 * chr(34))}";{path}')
+    lines += [lines[1], f";{path}"]  # said twice, and not labelled
+    (root / "labels.csv").write_text("\n".join(lines), encoding="utf-8")
+    photos = root / "photos"
+    (photos / "._000.jpg").write_bytes(b"junk")
+    (photos / ".hidden").mkdir()
+    shutil.copy(photos / path, photos / ".hidden" / "1.jpg")
+    (photos / "notes.txt").write_text("no image")
+    (photos / "broken.jpg").write_bytes((photos / "deep/er/000.jpg").read_bytes()[:400])
+    (photos / "empty.png").write_bytes(b"")
+    Image.new("RGB", (1, 1)).save(photos / ("n" * 240 + ".bmp"))
+    Image.new("RGB", (20_000, 40)).save(photos / "wide.png")
+    (photos / "link.jpg").symlink_to("deep/er/000.jpg")
+    (photos / "loop").symlink_to(".")
+    return Place(root, truth)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _one_core() -> Iterator[None]:
+    """So little work goes faster on one thread, in the processes that are started too."""
+    before = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, {min(before)})
+    yield
+    os.sched_setaffinity(0, before)
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Place:
+    return make_place(tmp_path_factory.mktemp("own"))
+
+
+@pytest.fixture(scope="module")
+def found(place: Place) -> dict[str, Any]:
+    """A discovery in `out`, inside the folder of the images: what api.discover returned."""
+    return place.discover("photos/out")
+
+
+@pytest.fixture
+def out(place: Place, found: dict[str, Any]) -> Path:
+    return place.root / "photos/out"
+
+
+def table(file: Path) -> pd.DataFrame:
+    return pd.read_csv(file, keep_default_na=False)
+
+
+# -- what a discovery writes -----------------------------------------------------------------------------
+
+
+def test_predictions_of_every_unlabelled_image(place: Place, found: dict[str, Any], out: Path) -> None:
+    predictions = table(out / "predictions.csv")
+    assert list(predictions) == ["path", "class", "name", "confidence", "nearest", "score"]
+    odd = {"link.jpg", "wide.png", "n" * 240 + ".bmp"}
+    labelled = {path for path, kind in place.truth.items() if kind < 2 and int(Path(path).stem) < 4 * LABELLED}
+    assert set(predictions["path"]) == (set(place.truth) | odd) - labelled
+    assert set(predictions["nearest"]) <= labelled
+    of = dict(predictions[["class", "name"]].drop_duplicates().to_numpy())
+    assert {c: name for c, name in of.items() if c < 2}.items() <= dict(enumerate(KNOWN)).items()
+    assert {name for c, name in of.items() if c >= 2} <= {"new-1", "new-2"}
+    assert predictions["confidence"].between(0.25, 1).all()
+    assert (found["images"], found["labelled"], found["unreadable"], found["known"], found["K"]) == (51, 10, 2, 2, 4)
+    assert sorted(table(out / "unreadable.csv")["path"]) == ["broken.jpg", "empty.png"]
+
+
+def test_known_classes_keep_their_names(place: Place, out: Path) -> None:
+    """The classifier's first outputs are the known classes: most of their images get their own names."""
+    predictions = table(out / "predictions.csv").set_index("path")["name"]
+    right = [predictions[path] == KNOWN[kind] for path, kind in place.truth.items() if kind < 2 and path in predictions]
+    assert np.mean(right) > 0.9
+
+
+def test_report(found: dict[str, Any], out: Path) -> None:
+    page = (out / "report.html").read_text(encoding="utf-8")
+    for text in ("New classes", "Known classes", "Map of the images", "What was assumed", "Most typical", "new-1"):
+        assert text in page
+    assert "rose, &#34;wild&#34; &lt;b&gt;&amp;" in page
+    assert "<b>" not in page
+    assert "batch_size is 16, not 128: there are only 51 images" in page
+    assert f"below {found['threshold']:.4f}, as 1% of the unlabelled" in page
+    assert "1 lines say again what another one says; ignored" in page
+    assert "1 lines without a class count as unlabelled" in page
+
+
+def test_every_value_is_kept(out: Path) -> None:
+    kept = yaml.safe_load((out / "model/params.yaml").read_text(encoding="utf-8"))
+    assert kept == model.load(out / "model").parameters
+    assert kept["batch_size"] == 16
+    assert set(chosen("quick", None, None, None)) <= set(kept)
+
+
+def test_the_same_again_trains_nothing(place: Place, found: dict[str, Any], out: Path) -> None:
+    before = {name: file_sha256(out / name) for name in ("predictions.csv", "report.html", "model/model.pt")}
+    stamp = next((out / "work").glob("images-*/features-*/run-*/finished/run.json")).stat().st_mtime_ns
+    assert place.discover("photos/out") == found
+    assert {name: file_sha256(out / name) for name in before} == before
+    assert next((out / "work").glob("images-*/features-*/run-*/finished/run.json")).stat().st_mtime_ns == stamp
+
+
+# -- interrupted -----------------------------------------------------------------------------------------
+
+
+def test_a_killed_discovery_goes_on_to_the_same_result(place: Place, out: Path, tmp_path: Path) -> None:
+    mine = tmp_path / "killed"
+    words = ["discover", str(place.root / "photos"), "--labels", str(place.root / "labels.csv"), "--classes", "4"]
+    words += [
+        "--backbone",
+        MODEL,
+        "--weights",
+        str(place.root / "backbone.pth"),
+        "--size",
+        str(SIZE),
+        "--out",
+        str(mine),
+    ]
+    command = [sys.executable, "-m", "ctxgcd", *words]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    with subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        while not list(mine.glob("work/images-*/features-*/run-*/last.pt")):
+            assert process.poll() is None
+            time.sleep(0.02)
+        process.send_signal(signal.SIGKILL)
+    assert not (mine / "predictions.csv").exists()
+    [bank] = mine.glob("work/images-*/features-*/view_bank.npy")
+    stamp = bank.stat().st_mtime_ns
+    again = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert again.returncode == 0, again.stderr
+    assert re.search(r"goes on after epoch \d", again.stderr)
+    assert "view bank" not in again.stderr
+    assert bank.stat().st_mtime_ns == stamp
+    assert f"look at {mine / 'report.html'}" in again.stdout
+    assert (mine / "predictions.csv").read_bytes() == (out / "predictions.csv").read_bytes()
+
+
+def test_another_setting_or_other_images_start_clean(place: Place, tmp_path: Path, capsys: Any) -> None:
+    """In a copy: with other epochs the features serve again; with another image nothing does."""
+    mine = tmp_path / "out"
+    shutil.copytree(place.root / "photos/out", mine, symlinks=True)
+    place.discover(str(mine), seed=1)
+    said = capsys.readouterr().out
+    assert "with other seed; its results are deleted" in said
+    assert "view bank" not in said
+    assert len(list(mine.glob("work/images-*/features-*/run-*"))) == 1
+    photos = tmp_path / "photos"
+    shutil.copytree(place.root / "photos", photos, symlinks=True, ignore=shutil.ignore_patterns("out"))
+    os.utime(photos / "deep/er/000.jpg", (1, 1))
+    with pytest.raises(UserError, match="--classes is 90: 88 new classes are too many for 43"):
+        place.discover(str(mine), folder=photos, classes=90)
+    assert (mine / "predictions.csv").exists()  # refused before anything was touched
+    place.discover(str(mine), folder=photos)
+    said = capsys.readouterr().out
+    assert "with other images, seed" in said
+    assert "view bank" in said
+    assert len(list(mine.glob("work/images-*"))) == 1
+
+
+# -- K ---------------------------------------------------------------------------------------------------
+
+
+def test_estimated_k(place: Place, out: Path, tmp_path: Path) -> None:
+    mine = tmp_path / "auto"
+    shutil.copytree(out, mine)
+    estimated = place.discover(str(mine), classes="auto")
+    assert estimated["K_source"] == "estimated"
+    assert 3 <= estimated["K"] <= 12
+    assert estimated["K"] in estimated["tried"]
+    assert "How K was estimated" in (mine / "report.html").read_text(encoding="utf-8")
+
+
+def test_new_classes_are_named_by_size() -> None:
+    assigned = pd.Series([0, 0, 2, 4, 4, 4, 3])
+    assert _names(["iris", "new-2"], assigned, 6) == ["iris", "new-2", "new-3", "new-4", "new-1", "new-5"]
+
+
+# -- new images ------------------------------------------------------------------------------------------
+
+
+def test_predict_agrees_with_discover(place: Place, out: Path) -> None:
+    of_discover = table(out / "predictions.csv").set_index("path")
+    predicted, about = api.predict(out / "model", place.root / "photos")
+    assert sorted(about["unreadable"]) == ["broken.jpg", "empty.png"]
+    common = predicted.set_index("path").loc[of_discover.index]
+    assert (common["class"] == of_discover["class"]).all()
+    assert (common["name"].str.replace("\r", "") == of_discover["name"]).all()
+    assert np.allclose(common["confidence"], of_discover["confidence"], atol=2e-4)
+    assert np.allclose(common["score"], of_discover["score"], atol=2e-4)
+    # The labelled images are there too, and each is its own nearest example.
+    own = predicted[~predicted["path"].isin(of_discover.index)]
+    assert (own["path"] == own["nearest"]).mean() > 0.8
+
+
+def test_threshold(place: Place, found: dict[str, Any], out: Path, tmp_path: Path) -> None:
+    scores = table(out / "predictions.csv")["score"]
+    assert found["threshold"] == pytest.approx(scores.min())  # 1% of 41 images
+    predicted, about = api.predict(out / "model", place.root / "photos")
+    assert about["threshold"] == found["threshold"]
+    assert (predicted["none_of_these"] == (predicted["score"] < about["threshold"])).all()
+    middle = float(scores.median())
+    predicted, _ = api.predict(out / "model", place.root / "photos", threshold=middle)
+    assert 0 < predicted["none_of_these"].sum() < len(predicted)
+    assert (predicted["none_of_these"] == (predicted["score"] < middle)).all()
+
+
+@pytest.mark.parametrize(
+    ("words", "problem"),
+    [
+        (["predict", "nowhere", "photos"], "nowhere holds no model.pt"),
+        (["predict", "out/model", "empty"], "empty holds no image"),
+        (["predict", "out/model", "broken"], "none of the 1 images can be decoded, first: "),
+        (["export", "nowhere", "x.onnx"], "nowhere holds no model.pt|export needs"),
+        (["predict", "damaged", "photos"], "damaged/model.pt cannot be read"),
+        (
+            ["discover", "photos", "--labels", "l.csv", "--out", "x", "--classes", "many"],
+            "--classes is 'many'; give auto",
+        ),
+    ],
+)
+def test_commands_refuse(
+    out: Path,
+    tmp_path: Path,
+    words: list[str],
+    problem: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    for name in ("empty", "photos", "broken", "damaged"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "broken/x.jpg").write_bytes(b"\xff\xd8\xff")
+    (tmp_path / "damaged/model.pt").write_bytes(b"x")
+    (tmp_path / "out").symlink_to(out)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "argv", ["ctxgcd", *words])
+    with pytest.raises(SystemExit, match=r"^2$"):
+        main()
+    assert re.search(problem, capsys.readouterr().err.splitlines()[-1])
+
+
+def test_the_command_prints_progress_on_stderr_and_results_on_stdout(
+    out: Path, place: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    photos, made = place.root / "photos", tmp_path / "new.csv"
+    monkeypatch.setattr(sys, "argv", ["ctxgcd", "predict", str(out / "model"), str(photos), "--out", str(made)])
+    main()
+    said = capsys.readouterr()
+    assert re.fullmatch(r"51 images classified, \d+ of them none of these classes .*new.csv\n", said.out)
+    assert "classified: 51 of 51 images" in said.err
+    assert "note: broken.jpg is left out" in said.err
+    assert len(table(made)) == 51
+
+
+@pytest.mark.parametrize("command", ["discover", "predict", "export"])
+def test_the_examples_of_every_help_are_right(command: str) -> None:
+    [parsers] = [action for action in parser()._actions if isinstance(action.choices, dict)]
+    examples = re.findall(r"^  ctxgcd (.*)$", str(parsers.choices[command].epilog), re.MULTILINE)
+    assert 2 <= len(examples) <= 3
+    for example in examples:
+        assert callable(parser().parse_args(shlex.split(example)).call)
+
+
+# -- ONNX ------------------------------------------------------------------------------------------------
+
+with_onnx = pytest.mark.skipif(
+    any(importlib.util.find_spec(name) is None for name in export.NEEDED),
+    reason="the extra `export` (onnx, onnxruntime, onnxscript) is not installed",
+)
+
+
+@with_onnx
+def test_export_gives_what_torch_gives(place: Place, out: Path, tmp_path: Path) -> None:
+    import onnx
+    import onnxruntime
+
+    about = api.export(out / "model", tmp_path / "model.onnx")
+    assert about["difference"] < 1e-4
+    assert {p.key for p in onnx.load(tmp_path / "model.onnx").metadata_props} >= {"classes", "threshold", "input"}
+    # A photograph, prepared by hand as the metadata says, gets discover's own class and confidence.
+    path = "deep/er/036.jpg"
+    expected = table(out / "predictions.csv").set_index("path").loc[path]
+    image = Image.open(place.root / "photos" / path).convert("RGB")
+    resize = model.load(out / "model").parameters["resize"]
+    scale = resize / min(image.size)
+    image = image.resize((int(image.width * scale), int(image.height * scale)), Image.Resampling.BICUBIC)
+    left, top = (round((side - SIZE) / 2) for side in image.size)
+    pixels = np.asarray(image.crop((left, top, left + SIZE, top + SIZE)), np.float32).transpose(2, 0, 1)[None] / 255
+    session = onnxruntime.InferenceSession(str(tmp_path / "model.onnx"), providers=["CPUExecutionProvider"])
+    _, confidences = session.run(None, {"images": pixels})
+    assert int(confidences.argmax()) == expected["class"]
+    assert float(confidences.max()) == pytest.approx(expected["confidence"], abs=0.01)
+
+
+@with_onnx
+def test_an_export_that_differs_is_refused(out: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(export, "TOLERANCE", -1.0)
+    with pytest.raises(UserError, match="ONNX gives other values than torch"):
+        api.export(out / "model", tmp_path / "model.onnx")
+    assert not list(tmp_path.iterdir())
+
+
+def test_export_says_what_to_install(out: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(export, "NEEDED", ("json", "onnx_of_the_moon"))
+    with pytest.raises(UserError, match=r"not installed; pip install onnx_of_the_moon"):
+        api.export(out / "model", tmp_path / "model.onnx")
+
+
+# -- bad input -------------------------------------------------------------------------------------------
+
+FIRST = "deep/er/000.jpg"
+
+
+@pytest.mark.parametrize(
+    ("text", "classes", "problem"),
+    [
+        ("", 4, r"other.csv is empty"),
+        ("path,class\n", 4, r"other.csv labels no image; give some images of at least one known class a label"),
+        (f"path,class\n{FIRST},\n", 4, r"labels no image"),
+        (f"path,klass\n{FIRST},iris\n", 4, r"has the columns path, klass, expected class"),
+        (
+            "path,class\ndeep/er/00.jpg,iris\n",
+            4,
+            r"labels 1 images that are not in .*; did you mean 'deep/er/0\d0.jpg'",
+        ),
+        (
+            f"path,class\n{FIRST},iris\n./{FIRST},rose\n",
+            4,
+            r"says two things of the image deep/er/000.jpg, on lines 2 and 3",
+        ),
+        (f"path,class\n{FIRST},iris\n", "auto", r"needs labelled images of at least 2 classes"),
+        (f"path,class\n{FIRST},iris\ndeep/er/003.PNG,b\ndeep/er/006.jpg,c\n", 2, r"--classes is 2, but 3 classes"),
+        (f"path,class\n{FIRST},iris\n", 1, r"--classes is 1, but 1 classes are labelled; .* at least 2"),
+        (f"path,class\n{FIRST},iris\n", 1000, r"999 new classes are too many for 52 unlabelled images"),
+        ("path,class\nbroken.jpg,iris\n", 4, r"no labelled image can be read"),
+    ],
+)
+def test_labels_that_cannot_be_used(place: Place, tmp_path: Path, text: str, classes: Any, problem: str) -> None:
+    with pytest.raises(UserError, match=problem):
+        place.discover(str(tmp_path / "out"), labels=place.labels(text), classes=classes)
+
+
+def test_all_labelled(place: Place, tmp_path: Path) -> None:
+    painter = Painter(1)
+    for name in "ab":
+        painter.save(tmp_path / "photos" / f"{name}.png", 0, 20, 30)
+    labels = place.labels("path,class\na.png,x\nb.png,y\n")
+    with pytest.raises(UserError, match="all 2 images have a label, so there is nothing to discover"):
+        place.discover(str(tmp_path / "out"), folder=tmp_path / "photos", labels=labels)
+
+
+def test_full_paths_are_labels_too(place: Place) -> None:
+    photos = place.root / "photos"
+    labels, _ = read_labels(place.labels(f"file\tlabel\n{photos / FIRST}\tiris\n"), photos, list(place.truth))
+    assert labels == {FIRST: "iris"}
+
+
+def test_one_labelled_class_of_a_handful_of_images(place: Place, tmp_path: Path) -> None:
+    painter = Painter(2)
+    for number in range(5):
+        painter.save(tmp_path / "photos" / f"{number}.png", number % 2, 20, 30)
+    labels = place.labels("path,class\n0.png,x\n")
+    found = place.discover(str(tmp_path / "out"), folder=tmp_path / "photos", labels=labels, classes=2)
+    assert len(table(tmp_path / "out/predictions.csv")) == 4
+    assert any("batch_size is 5" in line for line in found["notes"])
+
+
+@pytest.mark.parametrize(
+    ("changes", "problem"),
+    [
+        ({"folder": Path("nowhere")}, "nowhere is no folder"),
+        ({"settings": "quik"}, "--settings: unknown preset 'quik'; did you mean 'quick'"),
+        ({"backbone": "efficientnet_lite", "weights": None}, "did you mean 'efficientnet_lite0'"),
+        ({"weights": None}, f"--backbone {MODEL} needs its weights"),
+        ({"weights": Path("nowhere.pth")}, "weights file nowhere.pth does not exist"),
+        ({"backbone": "efficientnet_lite0"}, "do not fit"),
+        ({"size": 4}, "--settings quick: .*crop"),
+    ],
+)
+def test_options_that_cannot_be_used(place: Place, tmp_path: Path, changes: dict[str, Any], problem: str) -> None:
+    with pytest.raises(UserError, match=problem):
+        place.discover(str(tmp_path / "out"), **changes)
+
+
+def test_a_folder_of_other_files_is_left_alone(place: Place) -> None:
+    for out in ("photos", "."):
+        with pytest.raises(UserError, match="holds other files; name a new or an empty folder"):
+            place.discover(out)
+
+
+# -- presets ---------------------------------------------------------------------------------------------
+
+
+def test_presets_agree_with_the_workflow(params: Params) -> None:
+    """The paper's preset is the workflow's protocol and settings, and backbones are those of params.yaml."""
+    presets = read_presets()
+    assert presets.backbones == params.backbones
+    paper, quick = presets.presets["paper"], presets.presets["quick"]
+    assert paper.protocol == params.protocols["paper"]
+    assert paper.settings == quick.settings == params.settings["paper"]
+    shorter = {"epochs", "T_warm", "teacher_warmup_epochs"}
+    assert quick.protocol.model_dump(exclude=shorter) == params.protocols["cub50"].model_dump(exclude=shorter)
+
+
+def test_backbones_bring_their_sizes() -> None:
+    assert (chosen("quick", None, None, None)["resize"], chosen("quick", None, None, None)["crop"]) == (110, 96)
+    dino = chosen("quick", "dino_vitb16", "w.pth", None)
+    assert (dino["crop"], dino["tail_lr_factor"], dino["weights"], dino["sha256"]) == (224, 1.0, "w.pth", "")
+    assert chosen("paper", None, None, None)["model"] == "vit_base_patch16_224.dino"
+    assert (chosen(*("quick", None, None), 64)["resize"], chosen("quick", None, None, 64)["crop"]) == (73, 64)
+
+
+@pytest.mark.parametrize(
+    ("images", "batch", "k"), [(5, 5, 2), (40, 16, 8), (300, 37, 10), (1024, 128, 10), (9999, 128, 10)]
+)
+def test_small_sets_have_small_batches(images: int, batch: int, k: int) -> None:
+    made, said = fitted(chosen("quick", None, None, None), images)
+    assert (made["batch_size"], made["k"]) == (batch, k)
+    assert bool(said) == (images < 1024)
+    assert estimate_of(images, 2, 1)["most"] == min(200, max(images // 4, 4))
