@@ -80,7 +80,7 @@ def write_results(content: dict[str, Any], root: Path) -> dict[str, str]:
     store = root / "work/stores/mine-00000000.npz"
     pack("folder", root / "photographs", split.sort_values("id")["path"].tolist(), 64, store, workers=1)
     metrics = [_write_run(root, split, resolve(params, "mine", row, seed)) for row in ROWS for seed in params.seeds]
-    request = {"benchmarks": ["mine"], "note": "", "rows": ROWS}
+    request = {"benchmarks": ["mine"], "note": "", "rows": ROWS, "absent": []}
     for kind, more in {"main": {}, "statistics": {"pairs": {"full-paper": "simgcd"}}}.items():
         table = f"{kind}_mine"
         make_table(metrics, {**request, "table": table, "kind": kind, **more}, root / "results" / table)
@@ -103,7 +103,7 @@ def _write_run(root: Path, split: Any, resolved: dict[str, Any]) -> dict[str, An
     (folder / "run.json").write_text(json.dumps(about))
     shown.assign(predicted=predicted)[["id", "predicted"]].to_csv(folder / "assignments.csv", index=False)
     predictions = {"unlabelled": folder / "predictions.csv", "test": folder / "predictions_test.csv"}
-    score_run(folder / "run.json", [folder / "assignments.csv"], split, folder / "metrics.json", predictions)
+    score_run(folder / "run.json", [folder / "assignments.csv"], split, folder / "metrics.json", predictions, code="")
     with replacing(folder / "embeddings.npz") as temporary:
         np.savez(temporary, ids=shown["id"].to_numpy(), features=features.astype(np.float16))
     found: dict[str, Any] = json.loads((folder / "metrics.json").read_text())

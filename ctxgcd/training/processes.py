@@ -96,7 +96,7 @@ def started(devices: Sequence[torch.device]) -> Iterator[tuple[Processes, torch.
         yield Processes(fabric.global_rank, fabric.world_size), fabric.device
     except UserError:
         if is_a_started_one():  # what is wrong for all, the first one tells, and this one ends with it
-            time.sleep(3)
+            time.sleep(10)
         raise
 
 

@@ -47,7 +47,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     parameters = {"benchmark": "b", "row": "simgcd", "method": "simgcd", "seed": 0, "K": 11, "K_source": "true"}
     (folder / "run.json").write_text(json.dumps({"epoch": 9, "parameters": parameters}))
     outputs = {"unlabelled": folder / "predictions.csv", "test": folder / "predictions_test.csv"}
-    score_run(folder / "run.json", [folder / "assignments.csv"], split, folder / "metrics.json", outputs)
+    score_run(folder / "run.json", [folder / "assignments.csv"], split, folder / "metrics.json", outputs, code="")
     return folder
 
 

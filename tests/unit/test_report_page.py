@@ -212,7 +212,7 @@ def test_tables_have_the_numbers_of_the_rendered_ones(params: Params, file: Path
 def test_published_numbers_are_marked(params: Params, tmp_path: Path) -> None:
     rows = ["simgcd", "full-paper"]
     benchmarks = ["cub", "scars", "aircraft"]
-    request = {"table": "main_ssb", "kind": "main", "rows": rows, "benchmarks": benchmarks, "note": ""}
+    request = {"table": "main_ssb", "kind": "main", "rows": rows, "benchmarks": benchmarks, "note": "", "absent": []}
     make_table([run for row in rows for run in three(row, 60.0)], request, tmp_path / "main_ssb")
     grid = table_grids(params, "main_ssb", tmp_path)[0]
     assert grid.over == ["CUB", "Stanford Cars", "FGVC-Aircraft"]
