@@ -137,9 +137,9 @@ def test_the_examples_of_every_help_run(command: ModuleType, place: Path) -> Non
     [
         (
             ["evalute", "a.csv"],
-            "no command 'evalute'; did you mean 'evaluate'?; commands: diff, evaluate, completion",
+            "no command 'evalute'; did you mean 'evaluate'?; commands: discover, predict, export, evaluate, diff, completion",
         ),
-        (["xyz"], "no command 'xyz'; commands: diff, evaluate, completion"),
+        (["xyz"], "no command 'xyz'; commands: discover, predict, export, evaluate, diff, completion"),
         ([], "the following arguments are required: COMMAND; see ctxgcd --help"),
         (["evaluate", "a.csv"], "the following arguments are required: truth; see ctxgcd evaluate --help"),
         (["evaluate", "a.csv", "b.csv"], "a.csv does not exist; check its name and folder"),
