@@ -84,6 +84,9 @@ def test_difference_of_rows(params: Params) -> None:
     assert json.loads(ctxgcd("diff", *words, "--json").stdout)["tau"] == {"first": None, "second": 1.0}
 
 
+COMMANDS = "discover, predict, export, evaluate, diff, completion"
+
+
 @pytest.mark.parametrize(
     ("names", "benchmark", "words"),
     [
@@ -137,9 +140,9 @@ def test_the_examples_of_every_help_run(command: ModuleType, place: Path) -> Non
     [
         (
             ["evalute", "a.csv"],
-            "no command 'evalute'; did you mean 'evaluate'?; commands: discover, predict, export, evaluate, diff, completion",
+            f"no command 'evalute'; did you mean 'evaluate'?; commands: {COMMANDS}",
         ),
-        (["xyz"], "no command 'xyz'; commands: discover, predict, export, evaluate, diff, completion"),
+        (["xyz"], f"no command 'xyz'; commands: {COMMANDS}"),
         ([], "the following arguments are required: COMMAND; see ctxgcd --help"),
         (["evaluate", "a.csv"], "the following arguments are required: truth; see ctxgcd evaluate --help"),
         (["evaluate", "a.csv", "b.csv"], "a.csv does not exist; check its name and folder"),
