@@ -84,7 +84,7 @@ def test_difference_of_rows(params: Params) -> None:
     assert json.loads(ctxgcd("diff", *words, "--json").stdout)["tau"] == {"first": None, "second": 1.0}
 
 
-COMMANDS = "discover, predict, export, evaluate, diff, completion"
+LISTED = "discover, predict, export, evaluate, diff, completion"
 
 
 @pytest.mark.parametrize(
@@ -140,9 +140,9 @@ def test_the_examples_of_every_help_run(command: ModuleType, place: Path) -> Non
     [
         (
             ["evalute", "a.csv"],
-            f"no command 'evalute'; did you mean 'evaluate'?; commands: {COMMANDS}",
+            f"no command 'evalute'; did you mean 'evaluate'?; commands: {LISTED}",
         ),
-        (["xyz"], f"no command 'xyz'; commands: {COMMANDS}"),
+        (["xyz"], f"no command 'xyz'; commands: {LISTED}"),
         ([], "the following arguments are required: COMMAND; see ctxgcd --help"),
         (["evaluate", "a.csv"], "the following arguments are required: truth; see ctxgcd evaluate --help"),
         (["evaluate", "a.csv", "b.csv"], "a.csv does not exist; check its name and folder"),
