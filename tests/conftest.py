@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import signal
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,10 @@ import pytest
 import yaml
 
 from ctxgcd.config import Params, parse
+
+# Where the tests run in the background their children would ignore Ctrl-C, as what `nohup` starts does.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 ROOT = Path(__file__).resolve().parents[1]
 

@@ -7,7 +7,7 @@ import pandas as pd
 from ctxgcd.errors import UserError
 
 # Points of a mean over seeds. One machine repeats a run bit for bit; another one adds in another order, and a training
-# carries that on. How far was not measured yet; rounding as coarse as bf16's moves a mean by 0.3 points (docs/speed.md).
+# carries that on. How far was not measured yet; rounding as coarse as bf16's moves a mean by 0.3 (docs/speed.md).
 TOLERANCE = 2.0
 KEYS = ["benchmark", "method", "set", "metric", "K", "n"]
 VALUES = ["all_mean", "old_mean", "new_mean"]

@@ -23,11 +23,17 @@ import os, random, sys, time
 from pathlib import Path
 from ctxgcd.training.pool import borrowed
 
+def works(pid):
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"  # killed, not yet waited for
+    except OSError:
+        return False
+
 folder, names, count, seconds = Path(sys.argv[1]), sys.argv[2].split(","), int(sys.argv[3]), float(sys.argv[4])
 with borrowed(names, count, folder / "locks", wait=0.02) as held:
     for place in held:
         owner = folder / f"owner-{names[place]}"
-        if owner.exists() and Path(f"/proc/{owner.read_text()}").exists():
+        if owner.exists() and works(owner.read_text()):
             (folder / "two-owners").write_text(names[place])
         owner.write_text(str(os.getpid()))
     (folder / f"{os.getpid()}.got").write_text(",".join(names[place] for place in held))
