@@ -17,7 +17,7 @@ import pytest
 import yaml
 
 from tests.clusters.cluster import GPU, Cluster, container_of, serving, stand_ins
-from tests.workflow.test_workflow import PROGRAMS, ROOT, Project, Result, fresh, made_before
+from tests.workflow.test_workflow import PROGRAMS, ROOT, Project, Result, fresh, one_job_of_each_kind
 
 PROFILES = ROOT / "profiles"
 RUN = "results/runs/fashion/simgcd/seed0"
@@ -91,14 +91,7 @@ def submitted(tmp_path_factory: pytest.TempPathFactory) -> tuple[Project, Cluste
     """Jobs of each kind, asked of a cluster whose pods all fail."""
     folder = tmp_path_factory.mktemp("kubernetes")
     project, cluster = fresh(folder / "project", folder / "nothing"), cluster_in(folder)
-    trainings = [f"results/runs/{name}/simgcd/seed0/run.json" for name in ("cub", "imagenet_1k")]
-    scored = "results/runs/aircraft/simgcd/seed0"
-    planned = project.call("--summary", *trainings).output
-    caches = re.findall(r"^(work/(?:stores|weights)/\S+)", planned, re.MULTILINE)
-    split = ("cub", "imagenet_1k", "aircraft", "scars")
-    splits = [f"results/splits/{name}.{suffix}" for name in split for suffix in ("csv", "sha256")]
-    made_before(project.folder / "pods", *splits, *caches, f"{scored}/run.json", f"{scored}/assignments.csv")
-    wanted = [*trainings, f"{scored}/metrics.json", "results/duplicates_scars.csv"]
+    wanted = one_job_of_each_kind(project, project.folder / "pods")
     # One more attempt, not three: each takes a second.
     return project, cluster, call(project, cluster, "--keep-going", *wanted, "--preemptible-retries", "1")
 

@@ -22,7 +22,7 @@ from ctxgcd.plan.work import classes_of, images_in, work_of
 from ctxgcd.runs import resolve
 from ctxgcd.targets import all_tables, table_runs
 from tests.fixtures import Painter
-from tests.workflow.test_workflow import ROOT, Project, Result, fresh, made_before
+from tests.workflow.test_workflow import ROOT, Project, Result, fresh, one_job_of_each_kind
 
 pytest.importorskip("snakemake_executor_plugin_slurm")
 PROFILE = ROOT / "profiles" / "slurm" / "config.yaml"
@@ -73,14 +73,7 @@ def submitted(tmp_path_factory: pytest.TempPathFactory) -> tuple[Queue, Result]:
     filled = PROFILE.read_text().replace("# site: ", "").replace("ACCOUNT", "birds").replace("GPU_MODEL", "a100")
     profile.write_text(filled.replace("GPU_PARTITION", "many_gpus").replace("PARTITION", "common"))
     (queue.folder / "closed").touch()
-    trainings = [f"results/runs/{name}/simgcd/seed0/run.json" for name in ("cub", "imagenet_1k")]
-    scored = "results/runs/aircraft/simgcd/seed0"
-    planned = project.call("--summary", *trainings).output
-    caches = re.findall(r"^(work/(?:stores|weights)/\S+)", planned, re.MULTILINE)
-    split = ("cub", "imagenet_1k", "aircraft", "scars")
-    splits = [f"results/splits/{name}.{suffix}" for name in split for suffix in ("csv", "sha256")]
-    made_before(project.folder, *splits, *caches, f"{scored}/run.json", f"{scored}/assignments.csv")
-    wanted = [*trainings, f"{scored}/metrics.json", "results/duplicates_scars.csv"]
+    wanted = one_job_of_each_kind(project, project.folder)
     # One more attempt, not three: the plugin looks ever more rarely while jobs only fail.
     result = queue.call(project, "profiles/mine", "--keep-going", *wanted, "--preemptible-retries", "1")
     return queue, result

@@ -128,6 +128,18 @@ def made_before(folder: Path, *files: str) -> None:
         file.touch()
 
 
+def one_job_of_each_kind(project: Project, folder: Path) -> list[str]:
+    """Targets that ask for a training on one GPU and on eight, a score and a packing, with what lies before them."""
+    trainings = [f"results/runs/{name}/simgcd/seed0/run.json" for name in ("cub", "imagenet_1k")]
+    scored = "results/runs/aircraft/simgcd/seed0"
+    planned = project.call("--summary", *trainings).output
+    caches = re.findall(r"^(work/(?:stores|weights)/\S+)", planned, re.MULTILINE)
+    split = ("cub", "imagenet_1k", "aircraft", "scars")
+    splits = [f"results/splits/{name}.{suffix}" for name in split for suffix in ("csv", "sha256")]
+    made_before(folder, *splits, *caches, f"{scored}/run.json", f"{scored}/assignments.csv")
+    return [*trainings, f"{scored}/metrics.json", "results/duplicates_scars.csv"]
+
+
 def shrink(content: dict[str, Any], images: dict[str, dict[str, int]]) -> None:
     """Make the committed parameters tiny: a random ViT, 32 pixels, 4 epochs, one seed, few rows."""
     content |= {"seeds": [0], "seeds_of": {}, "estimate": {"seed": 0, "restarts": 1, "most": 204}}
