@@ -15,6 +15,7 @@ import torch
 from ctxgcd.training.processes import Processes
 
 ROOT = Path(__file__).resolve().parents[2]
+VARIANTS = ("paper", "released", "mended")
 
 # A training of a tiny ViT on random images, as train.run builds it; what each process ends with is written to a file.
 SCRIPT = """
@@ -34,8 +35,9 @@ from ctxgcd.training.views import FreshViews
 from tests.unit.test_training import parameters
 
 torch.set_num_threads(1)
-out, count, epochs = Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])
-with started([torch.device("cpu")] * count) as (processes, device):
+
+
+def train(out, epochs, variant, processes, device):
     torch.manual_seed(0)
     net = timm.create_model("vit_tiny_patch16_224", img_size=32, num_classes=0, depth=2).eval().requires_grad_(False)
     # Neither the images nor a batch's 7 can be shared out evenly. As different as can be, and no view drawn twice:
@@ -47,7 +49,7 @@ with started([torch.device("cpu")] * count) as (processes, device):
     store = Store(pixels, torch.arange(images) * side * side, sides, sides)
     backbone = cut(net, 1)
     heads = {"projector_width": 16, "projection_dim": 8}
-    p = parameters(batch_size=7, epochs=epochs, seed=3, lr=0.02, T_warm=0, variant=sys.argv[4], **heads)
+    p = parameters(batch_size=7, epochs=epochs, seed=3, lr=0.02, T_warm=0, variant=variant, **heads)
     method = TRAINED["full"](p)
     labels = torch.where(torch.arange(30) % 3 == 0, torch.arange(30) % 2, -1)
     network = method.network(backbone.tail, backbone.dim)
@@ -61,27 +63,40 @@ with started([torch.device("cpu")] * count) as (processes, device):
     features = trainer.features(torch.arange(images))
     made = {"network": network.state_dict(), "history": trainer.history, "features": features}
     torch.save(made, f"{out}.{processes.rank}")
+
+
+count, epochs = int(sys.argv[1]), int(sys.argv[2])
+with started([torch.device("cpu")] * count) as (processes, device):
+    for out in map(Path, sys.argv[3:]):
+        train(out, epochs, out.name, processes, device)
 """
 
 
-def train(folder: Path, count: int, variant: str = "paper", epochs: int = 2) -> list[dict]:
+def train(folder: Path, count: int) -> dict[str, list[dict]]:
+    """Train each variant with so many processes; what each of these ended with."""
+    folder.mkdir()
     script = folder / "script.py"
     script.write_text(SCRIPT)
-    out = folder / f"of{count}"
-    command = [sys.executable, str(script), str(out), str(count), str(epochs), variant]
+    command = [sys.executable, str(script), str(count), "2", *(str(folder / variant) for variant in VARIANTS)]
     # As inside a job of SLURM, which starts one process and means us to start the others.
     queue = {"SLURM_NTASKS": "1", "SLURM_JOB_ID": "7", "SLURM_JOB_NAME": "train", "SLURM_PROCID": "0"}
     environment = os.environ | {"PYTHONPATH": str(ROOT)} | queue
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
-    assert done.stdout.count("epoch 2/2") == 1  # the first process alone tells
-    return [torch.load(f"{out}.{rank}", weights_only=True) for rank in range(count)]
+    assert done.stdout.count("epoch 2/2") == len(VARIANTS)  # the first process alone tells
+    return {v: [torch.load(folder / f"{v}.{rank}", weights_only=True) for rank in range(count)] for v in VARIANTS}
 
 
-@pytest.mark.parametrize("variant", ["paper", "released", "mended"])
-def test_two_processes_train_what_one_does(tmp_path: Path, variant: str) -> None:
-    (one,) = train(tmp_path, 1, variant)
-    two = train(tmp_path, 2, variant)
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> dict[int, dict[str, list[dict]]]:
+    """What one process and what two end with."""
+    folder = tmp_path_factory.mktemp("processes")
+    return {count: train(folder / str(count), count) for count in (1, 2)}
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_two_processes_train_what_one_does(trained: dict[int, dict[str, list[dict]]], variant: str) -> None:
+    (one,), two = (trained[count][variant] for count in (1, 2))
     for name, value in one["network"].items():
         assert torch.equal(two[0]["network"][name], two[1]["network"][name]), name  # bit for bit, without an exchange
         torch.testing.assert_close(two[0]["network"][name], value, rtol=1e-4, atol=1e-5, msg=name)
@@ -116,19 +131,19 @@ def test_what_all_meet_is_told_once_and_a_lost_one_in_a_sentence(tmp_path: Path)
         "with started", "from ctxgcd.errors import reported\nwith reported(), started"
     )
     (tmp_path / "script.py").write_text(diverging)
-    command = [sys.executable, str(tmp_path / "script.py"), str(tmp_path / "out"), "2", "4", "paper"]
+    command = [sys.executable, str(tmp_path / "script.py"), "2", "4", str(tmp_path / "paper")]
     environment = os.environ | {"PYTHONPATH": str(ROOT)}
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 2
     assert done.stderr.count("training diverged") == 1
     assert "Traceback" not in done.stderr
     (tmp_path / "script.py").write_text(diverging.replace("lr=1e12", "lr=0.02"))
-    command[4] = "100000"
+    command[3] = "100000"
     first = subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
     deadline = time.monotonic() + 90
-    while not (tmp_path / "out.state").exists() and time.monotonic() < deadline:
+    while not (tmp_path / "paper.state").exists() and time.monotonic() < deadline:
         time.sleep(0.2)
-    (other,) = (int(one) for one in running(tmp_path / "out") if int(one) != first.pid)
+    (other,) = (int(one) for one in running(tmp_path / "paper") if int(one) != first.pid)
     os.kill(other, signal.SIGKILL)
     told = first.communicate(timeout=60)[1]
     assert first.returncode == 2
@@ -144,18 +159,18 @@ def running(out: Path) -> list[str]:
 
 def test_the_others_end_with_the_first(tmp_path: Path) -> None:
     (tmp_path / "script.py").write_text(SCRIPT)
-    command = [sys.executable, str(tmp_path / "script.py"), str(tmp_path / "out"), "2", "100000", "paper"]
+    command = [sys.executable, str(tmp_path / "script.py"), "2", "100000", str(tmp_path / "paper")]
     first = subprocess.Popen(command, env=os.environ | {"PYTHONPATH": str(ROOT)}, stdout=subprocess.DEVNULL)
     deadline = time.monotonic() + 90
-    while not (tmp_path / "out.state").exists() and time.monotonic() < deadline:
+    while not (tmp_path / "paper.state").exists() and time.monotonic() < deadline:
         time.sleep(0.2)
-    assert (tmp_path / "out.state").exists()
-    assert len(running(tmp_path / "out")) == 2
+    assert (tmp_path / "paper.state").exists()
+    assert len(running(tmp_path / "paper")) == 2
     first.send_signal(signal.SIGKILL)
     first.wait()
     while time.monotonic() < deadline:
         left = subprocess.run(
-            ["pgrep", "-f", str(tmp_path / "out")], capture_output=True, text=True, check=False
+            ["pgrep", "-f", str(tmp_path / "paper")], capture_output=True, text=True, check=False
         ).stdout
         if not left:
             return

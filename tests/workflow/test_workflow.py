@@ -27,7 +27,7 @@ ROOT = Path(__file__).resolve().parents[2]
 PROGRAMS = Path(sys.executable).parent
 
 EIGHT = ("cub", "scars", "aircraft", "cifar10", "cifar100", "imagenet_100", "herbarium_19", "imagenet_1k")
-TRAIN_PER_CLASS = {"cifar10": 20, "herbarium_19": 2}  # of the others 3
+TRAIN_PER_CLASS = {"cifar10": 20}  # of the others 2
 # What the one real call makes: the three main tables with all eight, and one ablation.
 REAL = {
     "main_ssb": ["cub", "scars", "aircraft"],
@@ -46,7 +46,7 @@ CURVES = "results/figures/curves_cub.png"
 BESIDE = [("cifar10", "kmeans", 0), ("cifar10", "gcd", 0)]  # runs that the real call makes beside its tables
 TRAINED = {(b, row, 0) for of in REAL.values() for b in of for row in MAIN_ROWS}
 TRAINED |= {("cub", row, 0) for row in ABLATION_ROWS}  # by all_tables
-MADE = TRAINED | {("cub", row, 0) for row in (*UNKNOWNS, *SPEED)} | set(BESIDE)
+MADE = TRAINED | {(OWN, row, 0) for row in (*UNKNOWNS, *SPEED)} | set(BESIDE)
 
 # One process runs this file, so that its real runs happen once.
 pytestmark = pytest.mark.xdist_group("workflow")
@@ -191,7 +191,7 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, dict
     root = tmp_path_factory.mktemp("data")
     counts = {}
     for benchmark in EIGHT:
-        per_class = TRAIN_PER_CLASS.get(benchmark, 3)
+        per_class = TRAIN_PER_CLASS.get(benchmark, 2)
         if benchmark == "imagenet_100":  # lies in the folder of imagenet_1k, written below
             counts[benchmark] = {"train": 100 * per_class, "test": 100}
         else:
@@ -223,7 +223,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory, tiny: Project) -> tuple[P
     """The project after one call that made the main tables of all eight benchmarks and the ablation of CUB."""
     project = tiny.copy(tmp_path_factory.mktemp("finished") / "project")
     project.change(cut_to_real)
-    tables = (*REAL, "ablation_cub", "statistics_cub", "terms_cub", "unknowns_cub", "speed_cub", "audit_published")
+    tables = (*REAL, "ablation_cub", "statistics_cub", "terms_cub", f"unknowns_{OWN}", f"speed_{OWN}", "audit_published")
     targets = [f"results/{table}.{suffix}" for table in tables for suffix in ("csv", "md")]
     result = project.call("--cores", "2", *targets, CURVES, *(folder_of(run) + "/metrics.json" for run in BESIDE))
     assert result.code == 0, result.output[-6000:]
@@ -323,16 +323,16 @@ def test_tables(done: Project) -> None:
 
 
 def test_an_estimated_k_reaches_the_run_and_its_tables(done: Project) -> None:
-    estimate = json.loads((done.folder / "results/estimates/cub.json").read_text())
-    tried = pd.read_csv(done.folder / "results/estimates/cub.csv").set_index("K").accuracy
-    assert 100 < estimate["K"] <= 204
+    estimate = json.loads((done.folder / f"results/estimates/{OWN}.json").read_text())
+    tried = pd.read_csv(done.folder / f"results/estimates/{OWN}.csv").set_index("K").accuracy
+    assert 3 < estimate["K"] <= 48
     assert tried[estimate["K"]] == tried.max() == estimate["accuracy"]
-    metrics = json.loads((done.folder / folder_of(("cub", "full-paper+K=estimated", 0)) / "metrics.json").read_text())
+    metrics = json.loads((done.folder / folder_of((OWN, "full-paper+K=estimated", 0)) / "metrics.json").read_text())
     assert (metrics["K"], metrics["K_source"]) == (estimate["K"], "estimated")
-    unknowns = pd.read_csv(done.folder / "results/unknowns_cub.csv")
+    unknowns = pd.read_csv(done.folder / f"results/unknowns_{OWN}.csv")
     assert list(unknowns.K_source) == ["estimated"]
     assert list(unknowns.K) == [estimate["K"]]
-    text = (done.folder / "results/unknowns_cub.md").read_text()
+    text = (done.folder / f"results/unknowns_{OWN}.md").read_text()
     assert f"K = {estimate['K']} (estimated)" in text
 
 
@@ -587,20 +587,20 @@ def test_a_change_runs_what_depends_on_it(another: Project, name: str) -> None:
 
 def test_another_way_to_estimate_k_trains_what_reads_it(another: Project) -> None:
     another.change(lambda content: content["estimate"].update(restarts=2))
-    result = another.dry("all_tables", "results/unknowns_cub.csv", "results/speed_cub.csv")
-    assert result.trainings == {("cub", "full-paper+K=estimated", 0)}
+    result = another.dry("all_tables", f"results/unknowns_{OWN}.csv", f"results/speed_{OWN}.csv")
+    assert result.trainings == {(OWN, "full-paper+K=estimated", 0)}
     assert result.jobs["estimate_k"] == 1
 
 
 def test_faster_settings_are_rows_of_a_table_of_their_own(done: Project) -> None:
     (row,) = SPEED
-    speed = pd.read_csv(done.folder / "results/speed_cub.csv")
+    speed = pd.read_csv(done.folder / f"results/speed_{OWN}.csv")
     assert speed[["method", "against", "n"]].to_numpy().tolist() == [[row, SPEED[row], 1]]
-    run = json.loads((done.folder / folder_of(("cub", row, 0)) / "metrics.json").read_text())
+    run = json.loads((done.folder / folder_of((OWN, row, 0)) / "metrics.json").read_text())
     assert (run["parameters"]["precision"], run["parameters"]["view_bank"]) == ("bf16", 2)
-    log = (done.folder / f"work/logs/train/cub/{row}/seed0.log").read_text()
+    log = (done.folder / f"work/logs/train/{OWN}/{row}/seed0.log").read_text()
     assert ("precision float32 would be faster" in log) != has_bf16(torch.device("cpu"))
-    kept = {np.load(file, mmap_mode="r").dtype.name for file in done.folder.glob("work/features/cub-*/*-bf16.npy")}
+    kept = {np.load(file, mmap_mode="r").dtype.name for file in done.folder.glob(f"work/features/{OWN}-*/*-bf16.npy")}
     assert kept == {"float16"}
 
 
