@@ -35,7 +35,7 @@ demo: $(READY) ## train everything on the embedded benchmark and print its table
 	@echo "Tables: results/*_fashion.{csv,md,tex,html}   figures: results/figures/*_fashion.png"
 
 test: $(READY) ## run the tests
-	$(BIN)/python -m pytest -n 2 --dist loadfile
+	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
 
 test-browser: $(READY) ## open the report in a headless Chromium (skipped, with the reason, where there is none)
 	$(BIN)/python -m pytest -m browser tests/browser

@@ -1,0 +1,17 @@
+"""The tutorial is executed, line by line, and what it shows is what comes out."""
+
+from __future__ import annotations
+
+import doctest
+from pathlib import Path
+
+import pytest
+
+TUTORIAL = Path(__file__).parents[2] / "docs" / "tutorial.md"
+
+
+def test_the_tutorial_shows_what_comes_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    failed, tried = doctest.testfile(str(TUTORIAL), module_relative=False, encoding="utf-8")
+    assert tried > 25
+    assert failed == 0  # doctest has printed the differences
