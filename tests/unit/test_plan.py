@@ -24,6 +24,7 @@ from ctxgcd.plan.rates import Measured, measured
 from ctxgcd.plan.work import Work, kept_views, work_of
 from ctxgcd.runs import Run, resolve
 from ctxgcd.targets import refuse_unknown_rules, runs_behind
+from ctxgcd.training import views
 
 ROOT = Path(__file__).resolve().parents[2]
 NOTHING = Measured([], {}, None)
@@ -290,3 +291,8 @@ def test_finished_runs_stand_for_absent_data(params: Params) -> None:
             assert "results/available/main_ssb.csv" not in here(params).files()
             finish(params, Run("cub", row, seed), 1.0)
     assert here(params).files() == [f"results/available/main_ssb.{suffix}" for suffix in ("csv", "md", "tex", "html")]
+
+
+def test_test_views_are_kept_where_a_training_keeps_them() -> None:
+    """The plan, which loads no torch, has the limits a second time."""
+    assert (sizes.IN_MEMORY, sizes.ON_DISK) == (views.IN_MEMORY, views.ON_DISK)
