@@ -28,7 +28,7 @@ def borrowed(names: Sequence[str], count: int, folder: Path = LOCKS, wait: float
         with on_disk(folder):
             folder.mkdir(parents=True, exist_ok=True)
             with suppress(PermissionError):  # another user's, who has opened it to all
-                folder.chmod(0o1777)
+                folder.chmod(0o777)  # without the sticky bit, for which filelock refuses another user's locks
         with ExitStack() as turn:
             while count > 1 and not _locked(folder / "several.lock", turn):
                 time.sleep(wait)

@@ -7,6 +7,7 @@ import random
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 
@@ -85,13 +86,25 @@ def test_only_visible_devices_are_taken(tmp_path: Path) -> None:
         assert held == [0, 2]
 
 
-@pytest.mark.skipif(os.name != "posix", reason="file modes are POSIX's")
-def test_other_users_of_the_host_can_use_the_locks(tmp_path: Path) -> None:
-    folder = tmp_path / "locks"
-    before = os.umask(0o077)
-    try:
-        with borrowed(["a"], 1, folder):
-            assert folder.stat().st_mode & 0o7777 == 0o1777
-            assert (folder / "a.lock").stat().st_mode & 0o777 == 0o666
-    finally:
-        os.umask(before)
+# One after another, as users of the host who make the folder, a lock in it, and take both after each other.
+USERS = """
+import os, sys
+from pathlib import Path
+from ctxgcd.training.pool import borrowed
+
+for user, names in ((1001, ["a"]), (1002, ["b"]), (1001, ["b"]), (1003, ["a", "b"]), (0, ["a", "b"])):
+    child = os.fork()
+    if not child:
+        os.setresuid(user, user, user)
+        os.umask(0o077)
+        with borrowed(names, len(names), Path(sys.argv[1]), wait=0.1):
+            os._exit(0)
+    assert os.waitpid(child, 0)[1] == 0, user
+"""
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can work as several users")
+def test_other_users_of_the_host_can_use_the_locks() -> None:
+    with tempfile.TemporaryDirectory() as folder:  # pytest's own are closed to others
+        os.chmod(folder, 0o777)
+        subprocess.run([sys.executable, "-c", USERS, f"{folder}/locks"], cwd=ROOT, check=True, timeout=60)
