@@ -21,3 +21,8 @@ ROLES = ("labelled", "unlabelled", "test")
 # Sets that a score is measured on: D^u (transductive) and the official test part (inductive).
 SETS = ("unlabelled", "test")
 METRICS = ("v2", "v2b", "v1", "nmi", "ari", "purity")
+
+
+def number_text(value: float) -> str:
+    """A number with all its digits, as the name of a row can hold it: 1, 0.3, 1e-07."""
+    return str(int(value)) if value == int(value) else repr(value)

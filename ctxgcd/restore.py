@@ -85,6 +85,10 @@ def pull() -> set[str]:
     done = subprocess.run([sys.executable, "-m", "dvc", "pull", *stages], capture_output=True, text=True)
     if done.returncode:
         said = shorten(done.stderr.rpartition("ERROR: ")[2].split("<https", 1)[0], 300)
+        if "no default remote" in done.stdout + done.stderr:  # which DVC says long before its error
+            said = (
+                "no default remote is set here; commit .dvc/config after `dvc remote add --default`, or call that here"
+            )
         raise UserError(f"`dvc pull` failed and nothing was restored: {said}")
     files = {out["path"] for stage in stages.values() for out in stage["outs"] if Path(out["path"]).is_file()}
     return files - {"results/data_check.txt"}  # no declared output

@@ -218,6 +218,12 @@ def short_hash(*texts: str) -> str:
     return hashlib.sha256("\0".join(texts).encode()).hexdigest()[:8]
 
 
+def parameters_hash(parameters: dict[str, Any]) -> str:
+    """Eight hex digits over a run's parameters as they are asked for: where K is estimated, without its number."""
+    own = {key: value for key, value in parameters.items() if key != "K" or parameters["K_source"] != ESTIMATED}
+    return short_hash(json.dumps(own, sort_keys=True))
+
+
 def code_hash(parts: Iterable[str] = TRAINING_CODE) -> str:
     """Sixteen hex digits over the source of rooms or modules of this package."""
     root = Path(__file__).parent

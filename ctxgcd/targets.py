@@ -10,7 +10,8 @@ from typing import Any
 
 from ctxgcd.benchmarks.registry import SOURCES
 from ctxgcd.config import PAIRED, Own, Params
-from ctxgcd.errors import UserError
+from ctxgcd.errors import UserError, nearest
+from ctxgcd.names import number_text
 from ctxgcd.runs import (
     ESTIMATED,
     ROW,
@@ -26,6 +27,7 @@ from ctxgcd.runs import (
 )
 
 DEMO = "fashion"  # the benchmark that travels with the package
+FOLDERS = ("results", "work")  # of everything that is made
 FORMATS = ("csv", "md", "tex", "html")  # of every table
 KINDS = ("main", "ablation", "sensitivity", "statistics", "terms", *PAIRED)  # of tables made from runs
 BASELINE = "simgcd"  # the row that statistics compare with
@@ -57,7 +59,7 @@ def sensitivity_points(params: Params, benchmark: str) -> list[tuple[str, float,
     """(parameter, value, row) of every point of the grids; where full-paper already stands, the row is full-paper."""
     base = resolve(params, benchmark, "full-paper", params.seeds[0])
     return [
-        (key, value, "full-paper" if base[key] == value else f"full-paper+{key}={value:g}")
+        (key, value, "full-paper" if base[key] == value else f"full-paper+{key}={number_text(value)}")
         for key, grid in params.sensitivity.model_dump().items()
         for value in grid
     ]
@@ -260,11 +262,14 @@ def shown_run(params: Params, benchmark: str) -> Run:
 
 
 def refuse_unknown_rules(words: Iterable[str], rules: Iterable[str]) -> None:
-    """Raise UserError for a target that is no rule and cannot be a file of ours, because these all lie in folders."""
+    """Raise UserError for a target that is no rule and cannot be a file of ours, by its folder or for want of one."""
     rules = list(rules)
     for word in words:
+        folder = Path(word).parts[0]
         if word not in rules and re.fullmatch(r"\w+", word):
             refuse(word, rules, "command line", "target")
+        if folder not in FOLDERS and nearest(folder, FOLDERS):
+            refuse(folder, FOLDERS, f"command line, {word}", "folder")
 
 
 def check_all(params: Params) -> list[str]:

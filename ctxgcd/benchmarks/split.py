@@ -11,7 +11,7 @@ import pandas as pd
 
 from ctxgcd.benchmarks.class_lists import ClassList
 from ctxgcd.errors import UserError
-from ctxgcd.files import write_text
+from ctxgcd.files import file_sha256, write_text
 from ctxgcd.names import ROLES
 
 COLUMNS = ("id", "path", "part", "role", "class_id", "class_name", "old")
@@ -115,6 +115,17 @@ def write_split(split: pd.DataFrame, csv_path: Path, hash_path: Path) -> None:
     content = split.to_csv(index=False, lineterminator="\n")
     write_text(csv_path, content)
     write_text(hash_path, f"{hashlib.sha256(content.encode()).hexdigest()}\n")
+
+
+def recorded_hash(csv_path: Path, hash_path: Path) -> str:
+    """Return the sha256 that was recorded of a split. Raises UserError where the split is another one now."""
+    recorded = hash_path.read_text(encoding="utf-8").strip()
+    if file_sha256(csv_path) != recorded:
+        raise UserError(
+            f"{csv_path} is not the split that {hash_path} was written for: one of them was changed; delete both and "
+            "run the same command again"
+        )
+    return recorded
 
 
 def read_split(csv_path: Path) -> pd.DataFrame:

@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
 from ctxgcd.config import Params
 from ctxgcd.plan.rates import Measured, Memory, Rate
 from ctxgcd.plan.work import Work, classes_of, images_in, kept_views, work_of
-from ctxgcd.runs import Run, resolve
+from ctxgcd.runs import ESTIMATED, Run, code_hash, estimate_file, identity, read_estimate, resolve
 from ctxgcd.targets import existing_metrics
+from ctxgcd.training import finished
 
-DONE, TO_TRAIN, TO_MAKE = "done", "to train", "to make"
+DONE, FOUND, TO_TRAIN, TO_MAKE = "done", "in work/runs", "to train", "to make"
 KEPT = "(kept features)"  # stands for a row: what the runs of a benchmark share
 
 
 @dataclass(frozen=True)
 class Line:
-    """A run (or what runs share: seed None) with its cost; one that is done costs nothing."""
+    """A run (or what runs share: seed None) with its cost; one that is done, or only to be copied, costs nothing."""
 
     benchmark: str
     row: str
@@ -27,12 +30,16 @@ class Line:
     memory: Memory
 
     @property
+    def costs(self) -> bool:
+        return self.state in (TO_TRAIN, TO_MAKE)
+
+    @property
     def hours(self) -> float:
-        return self.rate.hours(self.work) if self.state != DONE else 0.0
+        return self.rate.hours(self.work) if self.costs else 0.0
 
     @property
     def views(self) -> int:
-        return self.work.views if self.state != DONE else 0
+        return self.work.views if self.costs else 0
 
 
 def plan(params: Params, runs: list[Run], past: Measured) -> list[Line]:
@@ -45,7 +52,8 @@ def plan(params: Params, runs: list[Run], past: Measured) -> list[Line]:
         images, to_train = images_in(entry), []
         for run in (run for run in runs if run.benchmark == benchmark):
             p = resolve(params, benchmark, run.row, run.seed)
-            state, work = DONE if run in done else TO_TRAIN, work_of(images, classes_of(entry, p), p)
+            state = DONE if run in done else FOUND if _is_found(run, p) else TO_TRAIN
+            work = work_of(images, classes_of(entry, p), p)
             rate, memory = past.rate(benchmark, p), past.memory(benchmark, p)
             lines.append(Line(benchmark, run.row, run.seed, state, work, rate, memory))
             to_train += [p] * (state == TO_TRAIN)
@@ -54,3 +62,14 @@ def plan(params: Params, runs: list[Run], past: Measured) -> list[Line]:
             rate, memory = past.rate(benchmark, whole), Memory(None, None, "")
             lines.append(Line(benchmark, KEPT, None, TO_MAKE, Work(test=shared), rate, memory))
     return lines
+
+
+def _is_found(run: Run, parameters: dict[str, Any]) -> bool:
+    """Whether the run was finished before, with these parameters, split and code, and will be taken from work/runs."""
+    split, estimate = Path(f"results/splits/{run.benchmark}.sha256"), estimate_file(run.benchmark)
+    if parameters["K"] == ESTIMATED and estimate.is_file():
+        parameters = parameters | {"K": read_estimate(estimate)}
+    if not split.is_file() or parameters["K"] == ESTIMATED:
+        return False
+    own = identity(parameters, split.read_text(encoding="utf-8").strip(), code_hash())
+    return (finished.folder_of(Path("work/runs"), own, run.row) / "finished").is_dir()

@@ -8,7 +8,7 @@ from typing import Any
 
 from ctxgcd.config import Params
 from ctxgcd.files import write_rows
-from ctxgcd.plan.lines import DONE, KEPT, TO_TRAIN, Line, plan
+from ctxgcd.plan.lines import KEPT, TO_TRAIN, Line, plan
 from ctxgcd.plan.rates import VARIABLE, measured
 from ctxgcd.plan.sizes import disk_of
 from ctxgcd.plan.work import images_in
@@ -50,7 +50,7 @@ def _listed(lines: list[Line]) -> list[str]:
     table = []
     for (benchmark, row), own in groups.items():
         seeds = [line.seed for line in own if line.seed is not None]
-        done, rate = sum(line.state == DONE for line in own), own[0].rate.of(own[0].work)
+        done, rate = sum(not line.costs for line in own), own[0].rate.of(own[0].work)
         counts = [str(done), str(len(own) - done)] if seeds else ["", ""]
         cost = [f"{sum(line.views for line in own) / 1e6:,.1f}", _hours(sum(line.hours for line in own))]
         source = f"[{sources.index(own[0].rate.source) + 1}]"
@@ -111,7 +111,8 @@ def _notes(lines: list[Line], out: Path) -> list[str]:
         f"{KEPT}: test views and view banks, made once for all runs of a benchmark; work/ may hold them already.",
         "Disk: of the runs to train, as if work/ were empty, where results are kept a second time; scratch: what one",
         "training takes while it runs.",
-        "Done: with the parameters asked for now; `snakemake -n TARGET` tells whether the code asks for them again.",
+        "Done: with the parameters asked for now (`snakemake -n TARGET` tells whether the code asks for it again), or",
+        "finished so before and kept in work/runs, from where it is copied.",
         f"Run by run: {out}.",
     ]
 

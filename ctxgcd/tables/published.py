@@ -14,6 +14,7 @@ from typing import Any, cast
 
 import pandas as pd
 
+from ctxgcd.names import number_text
 from ctxgcd.tables.display import changed_numbers, split_row
 
 HERE = Path(__file__).parent
@@ -56,7 +57,9 @@ def paper_keys(table: str, row: str) -> tuple[str, ...]:
     `full-paper` in the sensitivity table."""
     base, overrides = split_row(row)
     if paper_table(table) == "sensitivity" and base == "full-paper":
-        return tuple(f"full[{key}={value:g}]" for key, value in (changed_numbers(row) or PAPER_VALUES).items())
+        return tuple(
+            f"full[{key}={number_text(value)}]" for key, value in (changed_numbers(row) or PAPER_VALUES).items()
+        )
     return (KEYS[base],) if base in KEYS and not overrides else ()
 
 

@@ -14,6 +14,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from ctxgcd.errors import UserError
 from ctxgcd.files import write_text
+from ctxgcd.names import number_text
 from ctxgcd.tables.aggregate import COMPARED, NO_TEST
 from ctxgcd.tables.display import SYMBOL, benchmark_name, method_name
 from ctxgcd.tables.published import QUANTITIES
@@ -152,7 +153,7 @@ def _mark(cells: Iterable[Cell]) -> None:
 def _label(line: pd.Series, kind: Kind) -> str:
     if kind != "sensitivity":
         return method_name(line["method"])
-    return f"{line['parameter']} = {line['value']:g}" + ("" if "+" in line["method"] else " (main run)")
+    return f"{line['parameter']} = {number_text(line['value'])}" + ("" if "+" in line["method"] else " (main run)")
 
 
 def _list(lines: pd.DataFrame) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import shutil
+from dataclasses import astuple
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,7 @@ from ctxgcd.plan.lines import KEPT, plan
 from ctxgcd.plan.plan import write_plan
 from ctxgcd.plan.rates import Measured, measured
 from ctxgcd.plan.work import Work, kept_views, work_of
-from ctxgcd.runs import Run, resolve
+from ctxgcd.runs import Run, code_hash, identity, resolve
 from ctxgcd.targets import refuse_unknown_rules, runs_behind
 from ctxgcd.training import views
 
@@ -261,6 +262,8 @@ def test_a_mistyped_rule_is_refused_and_files_are_left_alone() -> None:
     refuse_unknown_rules(["all_tables", "results/odd.csv", "work/x.npy"], ["all_tables", "demo"])
     with pytest.raises(UserError, match="unknown target 'al_tables'; did you mean 'all_tables'"):
         refuse_unknown_rules(["al_tables"], ["all_tables", "demo"])
+    with pytest.raises(UserError, match=r"resluts/main_ssb\.csv: unknown folder 'resluts'; did you mean 'results'"):
+        refuse_unknown_rules(["resluts/main_ssb.csv"], ["all_tables", "demo"])
 
 
 # -- what is here -------------------------------------------------------------------------------------------
@@ -296,3 +299,15 @@ def test_finished_runs_stand_for_absent_data(params: Params) -> None:
 def test_test_views_are_kept_where_a_training_keeps_them() -> None:
     """The plan, which loads no torch, has the limits a second time."""
     assert (sizes.IN_MEMORY, sizes.ON_DISK) == (views.IN_MEMORY, views.ON_DISK)
+
+
+def test_a_run_that_was_finished_before_is_found_again(params: Params) -> None:
+    run = Run("fashion", "simgcd", 0)
+    split = Path("results/splits/fashion.sha256")
+    split.parent.mkdir(parents=True)
+    split.write_text("abc\n")
+    assert [line.state for line in plan(params, [run], NOTHING) if line.seed == 0] == ["to train"]
+    kept = Path("work/runs", f"{identity(resolve(params, *astuple(run)), 'abc', code_hash())}-simgcd", "finished")
+    kept.mkdir(parents=True)
+    (line,) = plan(params, [run], NOTHING)  # no kept features are asked for, either
+    assert (line.state, line.hours) == ("in work/runs", 0)

@@ -340,6 +340,15 @@ def test_sensitivity_rows(params: Params) -> None:
     ]
 
 
+def test_a_value_of_a_grid_keeps_its_digits(committed: dict[str, Any]) -> None:
+    changed = edited(committed, "sensitivity.lambda_n", [0.12345678, 0.50000001, 1000000.0, 1e-7])
+    points = [point for point in targets.sensitivity_points(changed, "cub") if point[0] == "lambda_n"]
+    assert [row for _, _, row in points] == [
+        f"full-paper+lambda_n={text}" for text in ("0.12345678", "0.50000001", "1000000", "1e-07")
+    ]
+    assert [resolve(changed, "cub", row, 0)["lambda_n"] for _, _, row in points] == [value for _, value, _ in points]
+
+
 def test_base_of_a_grid_follows_the_settings(committed: dict[str, Any]) -> None:
     changed = edited(committed, "settings.paper.lambda_n", 0.5)
     rows = targets.table_rows(changed, "sensitivity", "cub")

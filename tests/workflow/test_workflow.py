@@ -586,6 +586,22 @@ def test_a_change_runs_what_depends_on_it(another: Project, name: str) -> None:
     assert {rule: result.jobs.get(rule, 0) for rule in LISTED} == {rule: expected.get(rule, 0) for rule in LISTED}
 
 
+def test_a_split_that_was_made_alone_is_followed_by_its_runs(another: Project) -> None:
+    another.change(lambda content: content["split"].update(labelled_share=0.6))
+    made = another.call("--cores", "1", f"results/splits/{OWN}.csv")
+    assert made.code == 0, made.output
+    assert another.dry(f"results/main_{OWN}.csv").trainings == {(OWN, row, 0) for row in MAIN_ROWS}
+
+
+def test_runs_of_other_parameters_are_in_no_table(another: Project) -> None:
+    """Results that were copied from elsewhere: Snakemake knows nothing of how they were made."""
+    shutil.rmtree(another.folder / ".snakemake")
+    value("protocols", "paper", "lr", to=0.05)(another)
+    (another.folder / f"results/main_{OWN}.csv").unlink()
+    result = another.call("--cores", "1", f"results/main_{OWN}.csv")
+    refused(result, f"results/runs/{OWN}/full-paper/seed0 was made with other parameters than params.yaml asks for now")
+
+
 def test_another_way_to_estimate_k_trains_what_reads_it(another: Project) -> None:
     another.change(lambda content: content["estimate"].update(restarts=2))
     result = another.dry("all_tables", f"results/unknowns_{OWN}.csv", f"results/speed_{OWN}.csv")

@@ -141,7 +141,9 @@ def features_of(wildcards):
 
 
 # A cache's name holds a hash of all that it depends on. So a change asks for a file that is not there, and the runs
-# behind it are trained again, while a cache that was deleted and made again holds the same and trains nothing.
+# behind it are trained again, while a cache that was deleted and made again holds the same and trains nothing. For the
+# same reason no input of a cache counts by its time: where one that is there had to be made again, Snakemake would look
+# at none of the runs behind it, which read it as `ancient`, and miss what else of theirs has changed.
 
 
 def weights_of(wildcards):
@@ -152,10 +154,13 @@ def weights_of(wildcards):
     return f"work/weights/{protocol.backbone}-{protocol.crop}-{content}.pt"
 
 
+def images_hash(wildcards):
+    """Which images, of which data: their split, which numbers them alike whatever it draws, is no part of it."""
+    return runs.short_hash(images_of(wildcards), data_of(wildcards))
+
+
 def store_of(wildcards):
-    return (
-        f"work/stores/{wildcards.benchmark}-{runs.short_hash(images_of(wildcards))}.npz"
-    )
+    return f"work/stores/{wildcards.benchmark}-{images_hash(wildcards)}.npz"
 
 
 def pixels_of(wildcards):
@@ -168,7 +173,7 @@ def pixels_of(wildcards):
 
 
 def features_folder(wildcards):
-    content = runs.short_hash(images_of(wildcards), features_of(wildcards))
+    content = runs.short_hash(images_hash(wildcards), features_of(wildcards))
     return f"work/features/{wildcards.benchmark}-{content}"
 
 
@@ -246,6 +251,15 @@ def table_request(table, absent=()):
             "absent": list(absent),
             "note": " ".join(sorted(notes - {""})),
         }
+    )
+
+
+def asked(files):
+    """The hash of the parameters of each run of these metrics.json, as they are asked for now."""
+    of = [run for file in files for run in targets.runs_behind(PARAMS, file)]
+    return " ".join(
+        runs.parameters_hash(runs.resolve(PARAMS, run.benchmark, run.row, run.seed))
+        for run in of
     )
 
 

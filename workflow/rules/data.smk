@@ -84,7 +84,7 @@ rule weights:
 
 rule image_store:
     input:
-        "results/splits/{benchmark}.csv",
+        ancient("results/splits/{benchmark}.csv"),
     output:
         index="work/stores/{benchmark}-{content}.npz",
         pixels="work/stores/{benchmark}-{content}.pixels",
@@ -128,10 +128,10 @@ rule duplicates:
 
 rule features:
     input:
-        store=store_of,
-        pixels=pixels_of,
-        weights=weights_of,
-        split="results/splits/{benchmark}.csv",
+        store=lambda w: ancient(store_of(w)),
+        pixels=lambda w: ancient(pixels_of(w)),
+        weights=lambda w: ancient(weights_of(w)),
+        split=ancient("results/splits/{benchmark}.csv"),
     output:
         "work/features/{benchmark}-{content}/{kind}.npy",
     log:

@@ -30,12 +30,13 @@ rule table:
     params:
         stem=lambda w, output: os.path.splitext(output[0])[0],
         request=lambda w: table_request(f"{w.kind}_{w.name}"),
+        asked=lambda w, input: asked(input),
         code=runs.code_hash(["tables"]),
     message:
         "Making the table {wildcards.kind}_{wildcards.name}"
     shell:
         "python workflow/scripts/make_table.py --request {params.request:q} --stem {params.stem:q}"
-        " --metrics {input:q} 2>&1 | tee {log:q}"
+        " --metrics {input:q} --asked {params.asked} 2>&1 | tee {log:q}"
 
 
 # A main table of those of its benchmarks that are here, in a folder of its own: it never passes for the whole one.
@@ -56,6 +57,7 @@ use rule table as partial_table with:
         request=lambda w: table_request(
             f"{w.kind}_{w.name}", at_hand().lacking(f"{w.kind}_{w.name}")
         ),
+        asked=lambda w, input: asked(input),
         code=runs.code_hash(["tables"]),
     message:
         "Making what can be made of the table {wildcards.kind}_{wildcards.name}"
@@ -84,12 +86,13 @@ rule summary:
     conda:
         "../envs/ctxgcd.yaml"
     params:
+        asked=lambda w, input: asked(input),
         code=runs.code_hash(["tables"]),
     message:
         "Summarising the scores of {wildcards.benchmark}"
     shell:
         "python workflow/scripts/summarize_scores.py --benchmark {wildcards.benchmark} --out {output:q} --metrics {input:q}"
-        " 2>&1 | tee {log:q}"
+        " --asked {params.asked} 2>&1 | tee {log:q}"
 
 
 rule audit_published:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from ctxgcd.errors import reported
 from ctxgcd.tables.make import make_table
+from ctxgcd.tables.scores import read_scores
 
 
 def main() -> None:
@@ -15,8 +16,9 @@ def main() -> None:
     parser.add_argument("--request", type=json.loads, required=True, help="table, kind, rows, benchmarks, note as JSON")
     parser.add_argument("--stem", type=Path, required=True, help="path of the outputs without suffix")
     parser.add_argument("--metrics", type=Path, nargs="+", required=True)
+    parser.add_argument("--asked", nargs="+", required=True, help="hash of the parameters of each of these runs")
     arguments = parser.parse_args()
-    metrics = [json.loads(path.read_text(encoding="utf-8")) for path in arguments.metrics]
+    metrics = read_scores(arguments.metrics, arguments.asked)
     make_table(metrics, arguments.request, arguments.stem)
 
 

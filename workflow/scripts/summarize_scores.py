@@ -8,6 +8,7 @@ from pathlib import Path
 
 from ctxgcd.errors import reported
 from ctxgcd.files import write_text
+from ctxgcd.tables.scores import read_scores
 from ctxgcd.tables.summary import summary
 
 
@@ -16,8 +17,9 @@ def main() -> None:
     parser.add_argument("--benchmark", required=True)
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--metrics", type=Path, nargs="+", required=True)
+    parser.add_argument("--asked", nargs="+", required=True, help="hash of the parameters of each of these runs")
     arguments = parser.parse_args()
-    metrics = [json.loads(path.read_text(encoding="utf-8")) for path in arguments.metrics]
+    metrics = read_scores(arguments.metrics, arguments.asked)
     write_text(arguments.out, json.dumps(summary(metrics, arguments.benchmark), indent=1) + "\n")
 
 
