@@ -7,7 +7,7 @@ import sys
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, nullcontext
 
-from ctxgcd.stopping import stoppable
+from ctxgcd.stopping import STOPPED, stoppable
 from ctxgcd.terminal import RED, styled
 
 
@@ -34,7 +34,5 @@ def reported(job: bool = True) -> Iterator[None]:
         print(f"{styled('error:', RED, sys.stderr)} {error}", file=sys.stderr, flush=True)
         sys.exit(2)
     except KeyboardInterrupt:
-        print(
-            "stopped; what was finished is kept, and the same command goes on from there", file=sys.stderr, flush=True
-        )
+        print(STOPPED, file=sys.stderr, flush=True)
         sys.exit(130)

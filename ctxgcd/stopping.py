@@ -13,7 +13,9 @@ from types import FrameType
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 STARTED_BY = "CTXGCD_STARTED_BY"  # the snakemake that started a job: its process id, and where that is known
+STOPPED = "stopped; what was finished is kept, and the same command goes on from there"
 Handler = Callable[[int, FrameType | None], object]
+_stopped: list[int] = []  # the signals at which Snakemake's own process stops its jobs
 
 
 @contextmanager
@@ -97,11 +99,15 @@ def stop_jobs_too() -> None:
         for job in psutil.Process().children(recursive=True):
             with suppress(psutil.NoSuchProcess):  # it ended meanwhile
                 if job.name().startswith("python"):  # its shell and `tee` end with it, and show its last words
-                    (job.kill if stopped else job.terminate)()
-        if not stopped:
-            stopped.append(number)
+                    (job.kill if _stopped else job.terminate)()
+        if not _stopped:
+            _stopped.append(number)
             raise KeyboardInterrupt
 
-    stopped: list[int] = []
     for number in SIGNALS:
         signal.signal(number, stop)
+
+
+def told_to_stop() -> bool:
+    """Whether Snakemake's own process was stopped by a signal."""
+    return bool(_stopped)

@@ -167,7 +167,10 @@ def not_ready(results: Iterable[CheckResult], weights: Sequence[str] = ()) -> st
     data = ", ".join(result.benchmark for result in results if not result.ready)
     faults = [f"the data of {data}"] * bool(data) + [f"the weights of {', '.join(weights)}"] * bool(weights)
     are = "are" if len(faults) > 1 else "is"
-    return f"{' and '.join(faults)} {are} not ready, so nothing was trained; see the table above" if faults else ""
+    why = (
+        f"{' and '.join(faults)} {are} not ready, so nothing was trained; `snakemake check_data` shows what is missing"
+    )
+    return why if faults else ""
 
 
 def table(results: Sequence[CheckResult], gigabytes: Sequence[tuple[float, float]] = ()) -> str:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from ctxgcd.stopping import STOPPED
 from tests.resume.project import finish, fresh_copy, quiet, results, shrink, start, strike
 
 TABLE = "results/main_fashion.csv"
@@ -40,6 +41,8 @@ def test_the_results_are_those_of_an_uninterrupted_run(clean: Path, tmp_path: Pa
         strike(folder, snakemake, how)
         assert snakemake.wait(timeout=20) != 0
         quiet(folder, patience=15)
+        if how in ("term", "ctrl-c"):
+            assert log.read_text().rstrip().endswith(STOPPED)  # under all that Snakemake says
         if how in ("snakemake", "both"):
             finish(folder, "--unlock")
     told = log.read_text() + finish(folder, TABLE, "--cores", "1")

@@ -676,6 +676,7 @@ def test_missing_data_stops_before_any_training(tiny: Project, tmp_path: Path) -
         for benchmark in absent:
             assert re.search(rf"^{benchmark} +missing ", call.output, re.MULTILINE), call.output
         assert re.search(r"^cifar10 +found ", call.output, re.MULTILINE), call.output
+    assert re.match("error: the data of .*cub.* is not ready", result.output.rstrip().splitlines()[-1])
     assert not result.trainings
     assert not list(project.folder.glob("results/runs/*"))
 

@@ -19,6 +19,7 @@ from ctxgcd.benchmarks.weights import is_address
 from ctxgcd.config import Official
 from ctxgcd.config import parse as parse_params
 from ctxgcd.errors import reported
+from ctxgcd.last_words import repeat_last_words
 from ctxgcd.plan.plan import write_plan
 from ctxgcd.stopping import sign, stop_jobs_too
 from ctxgcd.targets import FORMATS, table_files
@@ -101,6 +102,10 @@ sign()
 
 onstart:
     stop_jobs_too()
+
+
+onerror:
+    repeat_last_words(log)
 
 
 # A check that finds its data missing names what all the requested benchmarks lack, not its own alone. In the
