@@ -14,7 +14,7 @@ from ctxgcd.errors import UserError
 from ctxgcd.report.grid import Cell, Grid, grid_of_listing
 from ctxgcd.report.packed import open_packed
 from ctxgcd.report.page import Block, Notes, Section, png, write_page
-from ctxgcd.report.run import confusion_sections, embedding_block, gallery_blocks, read_made
+from ctxgcd.report.run import confusion_sections, embedding_block, failings, gallery_blocks, read_made
 from ctxgcd.report.tables import table_grids
 from ctxgcd.runs import Run
 from ctxgcd.tables.audit import audit, audit_listing
@@ -78,7 +78,7 @@ def _metrics(files: Iterable[Path]) -> list[dict[str, Any]]:
     for file in files:
         try:
             metrics = json.loads(file.read_text(encoding="utf-8"))
-            _ = [metrics[key] for key in ("row", "seed", "environment", "commit", "seconds")]
+            _ = [metrics[key] for key in ("row", "seed", "K", "clusters", "environment", "commit", "seconds")]
         except (ValueError, KeyError, TypeError):
             raise UserError(f"{file} is damaged; delete it and make that run again") from None
         found.append(metrics)
@@ -130,8 +130,10 @@ def _benchmark(
     inner += [Section("Figures", drawn)] if drawn else []
     shown = Run(benchmark, SHOWN, seeds_of(params, "main", benchmark)[0])
     made = read_made(Path(shown.folder), results / "splits" / f"{benchmark}.csv", open_packed(store))
-    which = Notes([f"Of the run {method_name(shown.row)}, seed {shown.seed}, alone."])
     if made:
+        own_metrics = [run for run in runs if (run["row"], run["seed"]) == (shown.row, shown.seed)]
+        said = [line for run in own_metrics for line in failings(run)]
+        which = Notes([f"Of the run {method_name(shown.row)}, seed {shown.seed}, alone.", *said])
         looked = [
             Section("Embedding", [embedding_block(made)]),
             *confusion_sections(made),

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 from zipfile import BadZipFile
 
 import numpy as np
@@ -66,6 +67,14 @@ def read_made(folder: Path, split: Path, store: Packed | None) -> Made | None:
     names = [*listed["class_name"], *(f"cluster {number}" for number in beyond)]
     old = [*listed["old"].astype(bool), *[False] * len(beyond)]
     return Made(rows, kept, features, len(listed), names, old, store)
+
+
+def failings(metrics: Mapping[str, Any]) -> list[str]:
+    """Say of a run's metrics.json what explains gaps in all that is shown of it: empty clusters, a collapse."""
+    k, empty = metrics["K"], metrics["clusters"]["unlabelled"]["empty_clusters"]
+    collapse = "Its projections collapsed: all were alike at the end, so contrastive and context losses taught nothing."
+    said = [f"{empty} of the {k} assumed classes got no image, so {k - empty} were found."] if empty else []
+    return said + ([collapse] if metrics.get("collapsed") else [])
 
 
 def confusion_sections(made: Made) -> list[Section]:

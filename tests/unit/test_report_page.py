@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import html
 import io
+import json
 import re
 import shutil
 from html.parser import HTMLParser
@@ -12,12 +13,15 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 import yaml
 from PIL import Image
 
+from ctxgcd.benchmarks.split import read_split
 from ctxgcd.config import Params, parse
 from ctxgcd.errors import UserError
+from ctxgcd.evaluation.run import score_run
 from ctxgcd.images.store import open_store
 from ctxgcd.report.confusion import Matrix, commonest, confusion, matrix, per_class
 from ctxgcd.report.embedding import embedding
@@ -134,6 +138,30 @@ def test_partial_results(at: Params, made: Any, tmp_path: Path, monkeypatch: pyt
     text = "".join(Texts(Path("results/report.html").read_text(encoding="utf-8")).texts)
     assert "1 of the 6 runs of the main rows are not there yet." in text
     assert "No confusion, embedding and gallery: the first seed of Full method (paper) is not there yet." in text
+
+
+def test_empty_clusters_and_a_collapse_are_told(
+    page: str, at: Params, made: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert "assumed classes got no image" not in page
+    assert "collapsed" not in page.partition("Confusion</h3>")[2].partition("The published numbers</h2>")[0]
+    shutil.copytree(made[0], tmp_path / "empty")
+    monkeypatch.chdir(tmp_path / "empty")
+    folder = Path("results/runs/mine/full-paper/seed0")
+    assigned = pd.read_csv(folder / "assignments.csv")
+    assigned["predicted"] = assigned["predicted"].replace({2: 0, 3: 1})
+    assigned.to_csv(folder / "assignments.csv", index=False)
+    run = json.loads((folder / "run.json").read_text())
+    (folder / "run.json").write_text(json.dumps(run | {"collapsed": True}))
+    split, out = read_split(Path("results/splits/mine.csv")), {"unlabelled": folder / "predictions.csv"}
+    score_run(folder / "run.json", [folder / "assignments.csv"], split, folder / "metrics.json", out, code="")
+    make_report(at, made[2], Path("results/report.html"))
+    page = Path("results/report.html").read_text(encoding="utf-8")
+    for section in ("Embedding", "Confusion", "Accuracy of each class", "Gallery of the classes"):
+        own = page.partition(f"{section}</h3>")[2].partition("</details>")[0]
+        assert "2 of the 6 assumed classes got no image, so 4 were found." in own
+        assert "Its projections collapsed" in own
+    assert page.count("<article>") == 4  # groups of the gallery
 
 
 @pytest.mark.parametrize(
