@@ -21,7 +21,7 @@ from ctxgcd.tables.audit import audit, audit_listing
 from ctxgcd.tables.display import benchmark_name, method_name
 from ctxgcd.tables.published import KEYS
 from ctxgcd.tables.status import status, status_listing
-from ctxgcd.targets import benchmark_files, existing_metrics, planned_rows, seeds_of
+from ctxgcd.targets import asked_runs, benchmark_files, existing_metrics, planned_rows, seeds_of
 
 SHOWN = "full-paper"  # the row whose first seed is looked into
 HEADS = {"main": "Main table", "ablation": "Ablation", "sensitivity": "Sensitivity", "statistics": "Statistics"}
@@ -51,7 +51,7 @@ def make_report(params: Params, stores: Mapping[str, str], out: Path) -> None:
     over_several = [Section(grids[0].title, grids) for grids in tables if grids]
     every = [run for of in runs.values() for run in of]
     whole = [
-        Section("Summary", _summary(runs, absent)),
+        Section("Summary", _summary(params, runs, absent)),
         *([Section("Tables over several benchmarks", sections=over_several)] if over_several else []),
         *filter(None, found.values()),
         Section("The published numbers", sections=_published(params)),
@@ -85,7 +85,7 @@ def _metrics(files: Iterable[Path]) -> list[dict[str, Any]]:
     return found
 
 
-def _summary(runs: Mapping[str, Sequence[dict[str, Any]]], absent: str) -> list[Block]:
+def _summary(params: Params, runs: Mapping[str, Sequence[dict[str, Any]]], absent: str) -> list[Block]:
     """Which benchmarks have how many runs, on which device, of which commit and versions."""
 
     def values(of: Iterable[Any]) -> str:
@@ -110,8 +110,22 @@ def _summary(runs: Mapping[str, Sequence[dict[str, Any]]], absent: str) -> list[
     head = ["Benchmark", "Device", "Commit", "Runs", "Rows", "Seeds", "Minutes"]
     grid = Grid("Runs that exist", head, [[Cell(text) for text in line] for line in lines], numbers_from=3)
     notes = [f"Made with {', '.join(versions)}."] if versions else ["No run has finished yet."]
+    notes += _left_over(params, runs)
     notes += [f"Nothing yet of {absent}."] if absent else []
     return [*([grid] if lines else []), Notes(notes)]
+
+
+def _left_over(params: Params, runs: Mapping[str, Sequence[dict[str, Any]]]) -> list[str]:
+    """Name the runs that are counted and yet in no table, such as those of an experiment."""
+    seeds: dict[str, list[int]] = {}
+    for benchmark, of in runs.items():
+        asked = asked_runs(params, benchmark) if of else set()
+        for run in of:
+            if Run(benchmark, run["row"], run["seed"]) not in asked:
+                seeds.setdefault(f"{benchmark}/{run['row']}", []).append(run["seed"])
+    rows = "; ".join(f"{row} (seed {', '.join(map(str, sorted(own)))})" for row, own in seeds.items())
+    count, every = sum(map(len, seeds.values())), sum(map(len, runs.values()))
+    return [f"No table of params.yaml asks now for {count:,} of the {every:,} runs: {rows}."] if rows else []
 
 
 def _benchmark(

@@ -140,6 +140,27 @@ def test_partial_results(at: Params, made: Any, tmp_path: Path, monkeypatch: pyt
     assert "No confusion, embedding and gallery: the first seed of Full method (paper) is not there yet." in text
 
 
+def test_runs_in_no_table_are_named(
+    page: str, at: Params, made: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert "No table of params.yaml" not in page
+    shutil.copytree(made[0], tmp_path / "left")
+    monkeypatch.chdir(tmp_path / "left")
+    simgcd = json.loads(Path("results/runs/mine/simgcd/seed1/metrics.json").read_text())
+    for row, seed in [("simgcd+lr=0.2", 0), ("simgcd+lr=0.2", 1), ("simgcd", 7), ("full-paper+tau=0.1", 1)]:
+        folder = Path(f"results/runs/mine/{row}/seed{seed}")
+        folder.mkdir(parents=True)
+        (folder / "metrics.json").write_text(json.dumps(simgcd | {"row": row, "seed": seed}))
+    make_report(at, made[2], Path("results/report.html"))
+    text = "".join(Texts(Path("results/report.html").read_text(encoding="utf-8")).texts)
+    # full-paper+tau=0.1 is in the table of what the paper leaves open.
+    named = "mine/simgcd (seed 7); mine/simgcd+lr=0.2 (seed 0, 1)."
+    assert f"No table of params.yaml asks now for 3 of the 10 runs: {named}" in text
+    impossible = made[1] | {"rows": made[1]["rows"] | {"speed": {"simgcd+k=7": "simgcd"}}}
+    make_report(parse(impossible), made[2], Path("results/report.html"))  # simgcd has no k
+    assert named in Path("results/report.html").read_text(encoding="utf-8")
+
+
 def test_empty_clusters_and_a_collapse_are_told(
     page: str, at: Params, made: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
