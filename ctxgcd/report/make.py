@@ -32,6 +32,19 @@ FIGURES = {
     "embedding": "Features of D^u by true class and by prediction (t-SNE).",
 }
 
+HOW_TO_READ = [
+    "D^l: the labelled images, which a run learns from with their labels. D^u: the unlabelled images, which it sorts "
+    "into classes.",
+    "Old: a class that has images in D^l, or the images of D^u of such a class. New: a class that has none, or its "
+    "images. All: every image of D^u.",
+    "K: how many classes a run assumes, old and new together: as many as there are (true), estimated, or as given.",
+    "v2: the clustering accuracy that papers compare. Clusters and classes are matched one to one, once over all "
+    "images, so that most images are right; Old and New are the right ones' shares under this same matching.",
+    "±: the standard deviation over n runs that differ in their training seed alone.",
+    "The CSV beside a table is the file of its name in results/, such as results/main_fashion.csv. "
+    "statistics_BENCHMARK is such a file too, and the section Statistics of that benchmark here.",
+]
+
 
 def make_report(params: Params, stores: Mapping[str, str], out: Path) -> None:
     """Write the report of what lies in results/ of this folder.
@@ -50,8 +63,9 @@ def make_report(params: Params, stores: Mapping[str, str], out: Path) -> None:
     tables = [table_grids(params, table, results) for table, of in params.tables.items() if len(of) > 1]
     over_several = [Section(grids[0].title, grids) for grids in tables if grids]
     every = [run for of in runs.values() for run in of]
+    how = Section("How to read this page", [Notes(HOW_TO_READ)], folded=True)
     whole = [
-        Section("Summary", _summary(params, runs, absent)),
+        Section("Summary", sections=[how, Section("What there is", _summary(params, runs, absent))]),
         *([Section("Tables over several benchmarks", sections=over_several)] if over_several else []),
         *filter(None, found.values()),
         Section("The published numbers", sections=_published(params)),

@@ -93,7 +93,8 @@ def images(page: str) -> list[Image.Image]:
 
 def test_all_that_exists_is_shown_and_gaps_are_named(page: str) -> None:
     assert sections(page) == [
-        *("Summary", "mine", "Main table", "Statistics", "Embedding", "Confusion", "Accuracy of each class"),
+        *("Summary", "How to read this page", "What there is"),
+        *("mine", "Main table", "Statistics", "Embedding", "Confusion", "Accuracy of each class"),
         *("Gallery of the classes", "The published numbers", "Audit: do they agree with themselves?"),
         "State: which of them are reproduced",
     ]
@@ -106,6 +107,15 @@ def test_all_that_exists_is_shown_and_gaps_are_named(page: str) -> None:
     assert "Nothing yet of CUB; Stanford Cars; " in text
     assert "; CUB, first 50 classes; CIFAR-10, 12,000 images." in text  # and no trial benchmark after them
     assert len(page) < 5e6
+
+
+def test_words_and_signs_are_explained_before_they_are_used(page: str) -> None:
+    explained = page.partition('<section id="s1">')[2].partition("</details>")[0]
+    assert '<details class="inner" id="s1-1">' in explained  # folded
+    for word in ("D^l: ", "D^u: ", "Old: ", "New: ", "All: ", "K: ", "v2: ", "±: ", "over n runs"):
+        assert word in explained
+    for word in ("CSV beside a table", "statistics_BENCHMARK"):
+        assert word in explained
 
 
 def test_nothing_is_asked_for(at: Params, made: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
