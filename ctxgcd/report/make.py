@@ -136,7 +136,7 @@ def _left_over(params: Params, runs: Mapping[str, Sequence[dict[str, Any]]]) -> 
         asked = asked_runs(params, benchmark) if of else set()
         for run in of:
             if Run(benchmark, run["row"], run["seed"]) not in asked:
-                seeds.setdefault(f"{benchmark}/{run['row']}", []).append(run["seed"])
+                seeds.setdefault(f"{benchmark_name(benchmark)}: {method_name(run['row'])}", []).append(run["seed"])
     rows = "; ".join(f"{row} (seed {', '.join(map(str, sorted(own)))})" for row, own in seeds.items())
     count, every = sum(map(len, seeds.values())), sum(map(len, runs.values()))
     return [f"No table of params.yaml asks now for {count:,} of the {every:,} runs: {rows}."] if rows else []

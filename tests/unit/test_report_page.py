@@ -164,7 +164,7 @@ def test_runs_in_no_table_are_named(
     make_report(at, made[2], Path("results/report.html"))
     text = "".join(Texts(Path("results/report.html").read_text(encoding="utf-8")).texts)
     # full-paper+tau=0.1 is in the table of what the paper leaves open.
-    named = "mine/simgcd (seed 7); mine/simgcd+lr=0.2 (seed 0, 1)."
+    named = "mine: SimGCD (seed 7); mine: SimGCD, lr = 0.2 (seed 0, 1)."
     assert f"No table of params.yaml asks now for 3 of the 10 runs: {named}" in text
     impossible = made[1] | {"rows": made[1]["rows"] | {"speed": {"simgcd+k=7": "simgcd"}}}
     make_report(parse(impossible), made[2], Path("results/report.html"))  # simgcd has no k
