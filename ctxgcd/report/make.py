@@ -28,7 +28,7 @@ HEADS = {"main": "Main table", "ablation": "Ablation", "sensitivity": "Sensitivi
 HEADS |= {"terms": "Loss terms", "unknowns": "What the paper leaves open", "speed": "Faster settings"}
 FIGURES = {
     "curves": "Loss terms over epochs: mean over seeds, in a band from the least to the largest seed.",
-    "sensitivity": "Accuracy against each parameter, mean ± std over seeds; hollow: as published.",
+    "sensitivity": "Accuracy against each parameter, mean ± std over seeds.",
     "embedding": "Features of D^u by true class and by prediction (t-SNE).",
 }
 
@@ -148,13 +148,13 @@ def _benchmark(
     """All that there is of one benchmark, or None."""
     own = [table for table, of in params.tables.items() if of == [benchmark]]
     tables = own + [f"{kind}_{benchmark}" for kind in HEADS if kind != "main"]
-    inner = [
-        Section(HEADS[table.partition("_")[0]], grids)
-        for table in tables
-        if (grids := table_grids(params, table, results))
-    ]
+    grids = {table: table_grids(params, table, results) for table in tables}
+    inner = [Section(HEADS[table.partition("_")[0]], of) for table, of in grids.items() if of]
+    cells = [cell for grid in grids[f"sensitivity_{benchmark}"] for line in grid.lines for cell in line]
+    hollow = " Hollow: as published." if any(cell.published for cell in cells) else ""
+    captions = FIGURES | {"sensitivity": FIGURES["sensitivity"] + hollow}
     figures = {name: results / "figures" / f"{name}_{benchmark}.png" for name in FIGURES}
-    drawn = [png(file, FIGURES[name]) for name, file in figures.items() if file.is_file()]
+    drawn = [png(file, captions[name]) for name, file in figures.items() if file.is_file()]
     inner += [Section("Figures", drawn)] if drawn else []
     shown = Run(benchmark, SHOWN, seeds_of(params, "main", benchmark)[0])
     made = read_made(Path(shown.folder), results / "splits" / f"{benchmark}.csv", open_packed(store))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -142,6 +143,12 @@ def test_sensitivity_shows_measured_filled_and_published_hollow(drawn: list[Any]
     hollow = [line for line in first.lines if line.get_markerfacecolor() == "white"]
     assert [list(line.get_ydata()) for line in hollow] == [[61.0, 61.0]] * 3
     assert len(first.containers) == 3
+    # All, Old and New of the same value stand beside each other, with their published points, around that value.
+    at = [list(bars.lines[0].get_xdata()) for bars in first.containers]
+    assert at == [list(line.get_xdata()) for line in hollow]
+    np.testing.assert_allclose(np.mean(at, axis=0), [0.1, 0.3])
+    assert all(0 < right - left < 0.01 for one, next_ in pairwise(at) for left, right in zip(one, next_, strict=True))
+    assert list(first.get_xticks()) == [0.1, 0.3]
     assert [text.get_text() for text in drawn[0].legends[0].texts] == [
         "All",
         "Old",

@@ -23,6 +23,7 @@ from ctxgcd.config import Params, parse
 from ctxgcd.errors import UserError
 from ctxgcd.evaluation.run import score_run
 from ctxgcd.images.store import open_store
+from ctxgcd.plots.sensitivity import sensitivity_curves
 from ctxgcd.report.confusion import Matrix, commonest, confusion, matrix, per_class
 from ctxgcd.report.embedding import embedding
 from ctxgcd.report.gallery import Gallery, distances, first
@@ -33,6 +34,7 @@ from ctxgcd.report.page import Figure, Notes, Section, write_page
 from ctxgcd.report.run import embedding_block, gallery_blocks, read_made
 from ctxgcd.report.tables import table_grids
 from ctxgcd.report.thumbnails import COLUMNS, sheet, square, thumbnail
+from ctxgcd.tables.aggregate import read_long
 from ctxgcd.tables.make import make_table
 from ctxgcd.tables.render import as_markdown
 from tests.results import ARTIST, FILE, NAMES, write_results
@@ -169,6 +171,33 @@ def test_runs_in_no_table_are_named(
     impossible = made[1] | {"rows": made[1]["rows"] | {"speed": {"simgcd+k=7": "simgcd"}}}
     make_report(parse(impossible), made[2], Path("results/report.html"))  # simgcd has no k
     assert named in Path("results/report.html").read_text(encoding="utf-8")
+
+
+def test_hollow_is_explained_where_a_published_value_is_drawn(
+    at: Params, made: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    rows = ["full-paper", "full-paper+lambda_n=0.3"]
+    for benchmark in ("cub", "mine"):
+        table = f"sensitivity_{benchmark}"
+        request = {
+            "table": table,
+            "kind": "sensitivity",
+            "rows": rows,
+            "benchmarks": [benchmark],
+            "note": "",
+            "absent": [],
+        }
+        metrics = [run | {"benchmark": benchmark} for row in rows for run in three(row, 60.0)]
+        make_table(metrics, request, Path("results", table))
+        long = read_long(Path(f"results/{table}.csv"))
+        sensitivity_curves(long, Path(f"results/figures/{table}.png"), benchmark)
+    make_report(at, made[2], Path("results/report.html"))
+    page = Path("results/report.html").read_text(encoding="utf-8")
+    captions = re.findall(r"<figcaption>(Accuracy against each parameter.*?)</figcaption>", page)
+    assert captions == [
+        f"Accuracy against each parameter, mean ± std over seeds.{h}" for h in (" Hollow: as published.", "")
+    ]
 
 
 def test_empty_clusters_and_a_collapse_are_told(
