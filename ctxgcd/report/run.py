@@ -17,6 +17,7 @@ from ctxgcd.benchmarks.split import read_split
 from ctxgcd.errors import UserError
 from ctxgcd.files import replacing
 from ctxgcd.plots.embedding import project
+from ctxgcd.plots.palette import in_places
 from ctxgcd.report.confusion import commonest, confusion, matrix, per_class
 from ctxgcd.report.embedding import embedding
 from ctxgcd.report.gallery import Gallery, Group, Picture, distances, first
@@ -96,16 +97,15 @@ def embedding_block(made: Made) -> Block:
         return Notes([f"No embedding: {error}."])
     kept, of_all = len(made.kept), len(made.rows)
     shown = f"{kept:,} images" if kept == of_all else f"{kept:,} of {of_all:,} images"
+    true, matched = ([made.names[c] for c in made.kept[column]] for column in ("true_class", "matched_class"))
     return embedding(
         points,
         made.kept["path"].tolist(),
-        {
-            name: [made.names[c] for c in made.kept[column]]
-            for name, column in {"true class": "true_class", "matched class": "matched_class"}.items()
-        },
+        {"true class": true, "matched class": matched},
         f"t-SNE of the backbone's features of {shown} of D^u. Circles: images of old classes, triangles: of new ones.",
         triangle=(made.kept["old"] == 0).tolist(),
         sheet=None if made.store is None else sheet([made.store[int(i)] for i in made.kept.index]),
+        order=[name for part in in_places(true, made.kept["old"].astype(bool), matched) for name in part],
     )
 
 

@@ -8,6 +8,9 @@ import io
 import json
 import re
 import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -23,9 +26,11 @@ from ctxgcd.config import Params, parse
 from ctxgcd.errors import UserError
 from ctxgcd.evaluation.run import score_run
 from ctxgcd.images.store import open_store
+from ctxgcd.plots import embedding as embedding_module
 from ctxgcd.plots.sensitivity import sensitivity_curves
+from ctxgcd.plots.style import figure, plain
 from ctxgcd.report.confusion import Matrix, commonest, confusion, matrix, per_class
-from ctxgcd.report.embedding import embedding
+from ctxgcd.report.embedding import Embedding, embedding
 from ctxgcd.report.gallery import Gallery, distances, first
 from ctxgcd.report.grid import Grid
 from ctxgcd.report.make import make_report
@@ -389,6 +394,39 @@ def test_embeddings_take_any_names_and_scores(tmp_path: Path) -> None:
     page = (tmp_path / "x.html").read_text(encoding="utf-8")
     assert "</script>" not in page.partition('application/json">')[2].partition("</script>")[0]
     assert "L<sub>n</sub>" in page
+
+
+def test_a_class_has_one_colour_in_the_figure_and_on_the_map(
+    made: Any, at: Params, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    drawn = []
+
+    @contextmanager
+    def kept(*how: Any) -> Iterator[Any]:
+        with figure(*how) as drawing:
+            yield drawing
+        drawn.append(drawing)
+
+    monkeypatch.setattr(embedding_module, "figure", kept)
+    run = read_made(Path("results/runs/mine/full-paper/seed0"), Path("results/splits/mine.csv"), None)
+    assert run
+    run.kept["matched_class"] = run.kept["matched_class"].replace({2: 6})  # a cluster that no class was left for
+    run = replace(run, names=[*run.names, "cluster 6"], old=[*run.old, False])
+    true, matched = ([run.names[c] for c in run.kept[of]] for of in ("true_class", "matched_class"))
+    embedding_module.embedding(
+        run.features, true, run.kept["old"].astype(bool), matched, tmp_path / "e.png", "", seed=0
+    )
+    shown = embedding_block(run)
+    assert isinstance(shown, Embedding)
+    colours = {}
+    for axis, colouring in zip(drawn[0].axes, shown.colourings.values(), strict=True):
+        handles = axis.get_legend().legend_handles
+        assert [handle.get_label() for handle in handles] == [plain(name, 18) for name in colouring["labels"]]
+        assert [handle.get_color() for handle in handles] == colouring["colours"]
+        for name, colour in zip(colouring["labels"], colouring["colours"], strict=True):
+            assert colours.setdefault(name, colour) == colour
+    assert set(shown.colourings["true class"]["labels"][:2]) == {"plain", NAMES[2]}  # old ones first
+    assert len(set(colours.values())) == len(colours) == 7
 
 
 def test_a_run_that_diverged_has_no_embedding_and_all_else(made: Any, at: Params) -> None:
