@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -87,6 +88,15 @@ def runs_of(params: Params, kind: str, benchmark: str) -> list[Run]:
     """The runs of one benchmark in a table of a kind."""
     rows, seeds = table_rows(params, kind, benchmark), seeds_of(params, kind, benchmark)
     return [Run(benchmark, row, seed) for row in rows for seed in seeds]
+
+
+def asked_runs(params: Params, benchmark: str) -> set[Run]:
+    """Every run of a benchmark that a table of any kind asks for."""
+    asked: set[Run] = set()
+    for kind in KINDS:
+        with suppress(UserError):  # a row of PAIRED that is impossible here: that table asks for nothing
+            asked.update(runs_of(params, kind, benchmark))
+    return asked
 
 
 def table_pairs(params: Params, kind: str, benchmark: str) -> dict[str, str]:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any
 
 import matplotlib as mpl
 import numpy as np
@@ -15,7 +14,8 @@ from sklearn.manifold import TSNE
 from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
 from ctxgcd.errors import UserError
-from ctxgcd.plots.style import CLASS_PALETTE, GREY, figure, plain
+from ctxgcd.plots.palette import CLASS_PALETTE, class_colors, in_places
+from ctxgcd.plots.style import GREY, figure, plain
 
 MAX_LEGEND = len(CLASS_PALETTE)
 UNMATCHED = "unmatched cluster"
@@ -36,20 +36,12 @@ def project(features: NDArray[np.floating], seed: int) -> NDArray[np.float32]:
         return np.asarray(tsne.fit_transform(features.astype(np.float32)), dtype=np.float32)
 
 
-def _colors(labels: Sequence[str]) -> dict[str, Any]:
-    """Give each label a colour: distinct ones while a legend can name them, else shades of one wheel."""
-    if len(labels) <= MAX_LEGEND:
-        return dict(zip(labels, CLASS_PALETTE, strict=False))
-    wheel = mpl.colormaps["turbo"](np.linspace(0.02, 0.98, len(labels)))
-    return dict(zip(labels, wheel[np.random.default_rng(0).permutation(len(labels))], strict=True))
-
-
 def _scatter(
     axis: Axes,
     points: NDArray[np.float32],
     labels: NDArray[np.str_],
     old: NDArray[np.bool_],
-    colors: dict[str, Any],
+    colors: Mapping[str, str],
 ) -> None:
     shades = np.array([mpl.colors.to_rgba(colors[label]) for label in labels])
     size = float(np.clip(12000 / len(points), 6, 28))
@@ -90,12 +82,11 @@ def embedding(
         features, truth, guess, is_old = features[kept], truth[kept], guess[kept], is_old[kept]
     points = project(features, seed)
 
-    olds, news = sorted(set(truth[is_old])), sorted(set(truth[~is_old]) - set(truth[is_old]))
+    olds, news, others = in_places(truth.tolist(), is_old.tolist(), guess[guess != UNMATCHED].tolist())
     names = [*olds, *news]
-    others = sorted(set(guess) - set(names) - {UNMATCHED}, key=lambda s: (not s.isdigit(), len(s), s))
     matched = set(guess) & set(names)
-    colors = _colors([*names, *others] if matched else names)
-    guessed = (colors if matched else _colors(others)) | {UNMATCHED: GREY}
+    colors = class_colors([*names, *others] if matched else names)
+    guessed = (colors if matched else class_colors(others)) | {UNMATCHED: GREY}
     shown = f"{n:,} images" if n == len(points) else f"{len(points):,} of {n:,} images, drawn at random"
     panels = (
         ("true class", truth, colors, names, f"{len(olds)} old and {len(news)} new classes"),

@@ -19,7 +19,7 @@ COLORS = dict(zip(QUANTITIES, PALETTE, strict=False))
 
 
 def sensitivity_curves(long: pd.DataFrame, out: Path, title: str) -> None:
-    """Draw All, Old and New (percent) with one std over each parameter; hollow markers: as published.
+    """Draw All, Old and New (percent) with one std over each parameter, a little apart; hollow markers: as published.
 
     `long` is a sensitivity table; one row of panels a benchmark, one column a parameter. UserError when
     empty."""
@@ -37,12 +37,14 @@ def sensitivity_curves(long: pd.DataFrame, out: Path, title: str) -> None:
                 at = points["value"]
                 for own in at[~points["method"].str.contains("+", regex=False)]:
                     axis.axvline(own, color=GREY, linestyle=":", linewidth=1.2)
-                for quantity in QUANTITIES:
+                apart = 0.03 * (at.max() - at.min())  # else equal values hide each other
+                for place, quantity in enumerate(QUANTITIES):
+                    x = at + (place - 1) * apart
                     look: dict[str, Any] = {"color": COLORS[quantity], "marker": MARKERS[quantity]}
                     published = points[f"{quantity}_published"]
-                    axis.plot(at, published, linestyle="--", linewidth=0.8, markerfacecolor="white", **look)
+                    axis.plot(x, published, linestyle="--", linewidth=0.8, markerfacecolor="white", **look)
                     mean, std = points[f"{quantity}_mean"], points[f"{quantity}_std"]
-                    axis.errorbar(at, mean, yerr=std, capsize=3, linewidth=1.4, **look)
+                    axis.errorbar(x, mean, yerr=std, capsize=3, linewidth=1.4, **look)
                 axis.set_xticks(sorted(set(at)))
                 axis.set_xlabel(plain(parameter))
                 axis.margins(x=0.1)

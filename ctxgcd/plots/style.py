@@ -22,12 +22,6 @@ PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#0
 LINE_STYLES = ("-", "--", "-.")
 GREY = "#767676"
 
-# Krzywinski's 12 colours for colour blindness, for as many classes as a legend can hold.
-CLASS_PALETTE = (
-    *("#8400CD", "#009F81", "#FF6E3A", "#008DF9", "#A40122", "#FFC33B"),
-    *("#FF5AAF", "#00C2F9", "#9F0162", "#00FCCF", "#E20134", "#FFB2FD"),
-)
-
 RC: dict[Any, Any] = {
     "font.family": "DejaVu Sans",  # comes with matplotlib: the same letters on every machine
     "font.size": 10,

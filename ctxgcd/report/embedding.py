@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import colorsys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -10,7 +9,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from ctxgcd.plots.style import CLASS_PALETTE
+from ctxgcd.plots.palette import class_colors
 from ctxgcd.report.thumbnails import Sheet
 
 WIDTH, HEIGHT, EDGE = 1000, 700, 20
@@ -47,6 +46,7 @@ def embedding(
     caption: str,
     triangle: Sequence[bool] | None = None,
     sheet: Sheet | None = None,
+    order: Sequence[str] = (),
 ) -> Embedding:
     """Lay points [n, 2] out on the page.
 
@@ -55,32 +55,28 @@ def embedding(
         colourings: name of a property -> its label for each image; the first one is shown first.
         triangle: whether an image is drawn as a triangle, not as a circle.
         sheet: the images themselves, in the order of the points.
+        order: labels in the order of their colours, the same under every property; by name where it has not all.
     """
     low, high = points.min(axis=0), points.max(axis=0)
     scale = float(np.min((np.array([WIDTH, HEIGHT]) - 2 * EDGE) / np.maximum(high - low, 1e-9)))
     placed = (points - (low + high) / 2) * [scale, -scale] + [WIDTH / 2, HEIGHT / 2]
     shapes = triangle if triangle is not None else [False] * len(points)
     marks = [Mark(round(float(x)), round(float(y)), bool(t)) for (x, y), t in zip(placed, shapes, strict=True)]
-    drawn = {name: _colouring(labels) for name, labels in colourings.items()}
+    drawn = {name: _colouring(labels, order) for name, labels in colourings.items()}
     size = {"side": sheet.side, "columns": sheet.columns} if sheet else None
     return Embedding(caption, marks, drawn, sheet, {"texts": list(texts), "colourings": drawn, "sheet": size})
 
 
-def _colouring(labels: Sequence[str]) -> dict[str, Any]:
+def _colouring(labels: Sequence[str], order: Sequence[str]) -> dict[str, Any]:
     """The distinct labels, a colour of each, the place of each image's label among them, and whether a legend helps."""
-    names = sorted(set(labels))
+    found = set(labels)
+    order = order if found <= set(order) else sorted(found)
+    colours = class_colors(order)
+    names = [name for name in order if name in found]
     place = {name: number for number, name in enumerate(names)}
     return {
         "labels": names,
-        "colours": [_colour(number, len(names)) for number in range(len(names))],
+        "colours": [colours[name] for name in names],
         "of": [place[label] for label in labels],
         "legend": len(names) <= LEGEND,
     }
-
-
-def _colour(number: int, count: int) -> str:
-    """Colours that the colour-blind tell apart while they last; of many, steps of the golden angle round the wheel."""
-    if count <= len(CLASS_PALETTE):
-        return CLASS_PALETTE[number]
-    red, green, blue = colorsys.hls_to_rgb(number * 0.618034 % 1, 0.42 + 0.16 * (number % 2), 0.65)
-    return f"#{round(255 * red):02x}{round(255 * green):02x}{round(255 * blue):02x}"

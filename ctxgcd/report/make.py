@@ -14,23 +14,36 @@ from ctxgcd.errors import UserError
 from ctxgcd.report.grid import Cell, Grid, grid_of_listing
 from ctxgcd.report.packed import open_packed
 from ctxgcd.report.page import Block, Notes, Section, png, write_page
-from ctxgcd.report.run import confusion_sections, embedding_block, gallery_blocks, read_made
+from ctxgcd.report.run import confusion_sections, embedding_block, failings, gallery_blocks, read_made
 from ctxgcd.report.tables import table_grids
 from ctxgcd.runs import Run
 from ctxgcd.tables.audit import audit, audit_listing
 from ctxgcd.tables.display import benchmark_name, method_name
 from ctxgcd.tables.published import KEYS
 from ctxgcd.tables.status import status, status_listing
-from ctxgcd.targets import benchmark_files, existing_metrics, planned_rows, seeds_of
+from ctxgcd.targets import asked_runs, benchmark_files, existing_metrics, planned_rows, seeds_of
 
 SHOWN = "full-paper"  # the row whose first seed is looked into
 HEADS = {"main": "Main table", "ablation": "Ablation", "sensitivity": "Sensitivity", "statistics": "Statistics"}
 HEADS |= {"terms": "Loss terms", "unknowns": "What the paper leaves open", "speed": "Faster settings"}
 FIGURES = {
     "curves": "Loss terms over epochs: mean over seeds, in a band from the least to the largest seed.",
-    "sensitivity": "Accuracy against each parameter, mean ± std over seeds; hollow: as published.",
+    "sensitivity": "Accuracy against each parameter, mean ± std over seeds.",
     "embedding": "Features of D^u by true class and by prediction (t-SNE).",
 }
+
+HOW_TO_READ = [
+    "D^l: the labelled images, which a run learns from with their labels. D^u: the unlabelled images, which it sorts "
+    "into classes.",
+    "Old: a class that has images in D^l, or the images of D^u of such a class. New: a class that has none, or its "
+    "images. All: every image of D^u.",
+    "K: how many classes a run assumes, old and new together: as many as there are (true), estimated, or as given.",
+    "v2: the clustering accuracy that papers compare. Clusters and classes are matched one to one, once over all "
+    "images, so that most images are right; Old and New are the right ones' shares under this same matching.",
+    "±: the standard deviation over n runs that differ in their training seed alone.",
+    "The CSV beside a table is the file of its name in results/, such as results/main_fashion.csv. "
+    "statistics_BENCHMARK is such a file too, and the section Statistics of that benchmark here.",
+]
 
 
 def make_report(params: Params, stores: Mapping[str, str], out: Path) -> None:
@@ -42,12 +55,17 @@ def make_report(params: Params, stores: Mapping[str, str], out: Path) -> None:
     results = Path("results")
     runs = {b: _metrics(sorted(results.glob(f"runs/{b}/*/seed*/metrics.json"))) for b in params.benchmarks}
     found = {b: _benchmark(params, b, runs[b], Path(stores[b]), results) for b in params.benchmarks}
-    absent = [benchmark_name(b) for b, section in found.items() if section is None]
+    absent = "; ".join(  # names hold commas; trials only choose values
+        benchmark_name(b)
+        for b, section in found.items()
+        if section is None and not getattr(params.benchmarks[b], "trial", False)
+    )
     tables = [table_grids(params, table, results) for table, of in params.tables.items() if len(of) > 1]
     over_several = [Section(grids[0].title, grids) for grids in tables if grids]
     every = [run for of in runs.values() for run in of]
+    how = Section("How to read this page", [Notes(HOW_TO_READ)], folded=True)
     whole = [
-        Section("Summary", _summary(runs, absent)),
+        Section("Summary", sections=[how, Section("What there is", _summary(params, runs, absent))]),
         *([Section("Tables over several benchmarks", sections=over_several)] if over_several else []),
         *filter(None, found.values()),
         Section("The published numbers", sections=_published(params)),
@@ -55,7 +73,7 @@ def make_report(params: Params, stores: Mapping[str, str], out: Path) -> None:
     count = sum(1 for of in runs.values() if of)
     counted = f"{_counted(len(every), 'run')} on {_counted(count, 'benchmark')}"
     write_page("ctxgcd: results", f"Generalized Category Discovery with contextual losses. {counted}.", whole, out)
-    gaps = f"; nothing yet of {', '.join(absent)}" if absent else ""
+    gaps = f". Nothing yet of {absent}." if absent else ""
     print(f"{out} written: {counted}{gaps}")
 
 
@@ -74,14 +92,14 @@ def _metrics(files: Iterable[Path]) -> list[dict[str, Any]]:
     for file in files:
         try:
             metrics = json.loads(file.read_text(encoding="utf-8"))
-            _ = [metrics[key] for key in ("row", "seed", "environment", "commit", "seconds")]
+            _ = [metrics[key] for key in ("row", "seed", "K", "clusters", "environment", "commit", "seconds")]
         except (ValueError, KeyError, TypeError):
             raise UserError(f"{file} is damaged; delete it and make that run again") from None
         found.append(metrics)
     return found
 
 
-def _summary(runs: Mapping[str, Sequence[dict[str, Any]]], absent: Sequence[str]) -> list[Block]:
+def _summary(params: Params, runs: Mapping[str, Sequence[dict[str, Any]]], absent: str) -> list[Block]:
     """Which benchmarks have how many runs, on which device, of which commit and versions."""
 
     def values(of: Iterable[Any]) -> str:
@@ -106,8 +124,22 @@ def _summary(runs: Mapping[str, Sequence[dict[str, Any]]], absent: Sequence[str]
     head = ["Benchmark", "Device", "Commit", "Runs", "Rows", "Seeds", "Minutes"]
     grid = Grid("Runs that exist", head, [[Cell(text) for text in line] for line in lines], numbers_from=3)
     notes = [f"Made with {', '.join(versions)}."] if versions else ["No run has finished yet."]
-    notes += [f"Nothing yet of {', '.join(absent)}."] if absent else []
+    notes += _left_over(params, runs)
+    notes += [f"Nothing yet of {absent}."] if absent else []
     return [*([grid] if lines else []), Notes(notes)]
+
+
+def _left_over(params: Params, runs: Mapping[str, Sequence[dict[str, Any]]]) -> list[str]:
+    """Name the runs that are counted and yet in no table, such as those of an experiment."""
+    seeds: dict[str, list[int]] = {}
+    for benchmark, of in runs.items():
+        asked = asked_runs(params, benchmark) if of else set()
+        for run in of:
+            if Run(benchmark, run["row"], run["seed"]) not in asked:
+                seeds.setdefault(f"{benchmark_name(benchmark)}: {method_name(run['row'])}", []).append(run["seed"])
+    rows = "; ".join(f"{row} (seed {', '.join(map(str, sorted(own)))})" for row, own in seeds.items())
+    count, every = sum(map(len, seeds.values())), sum(map(len, runs.values()))
+    return [f"No table of params.yaml asks now for {count:,} of the {every:,} runs: {rows}."] if rows else []
 
 
 def _benchmark(
@@ -116,18 +148,20 @@ def _benchmark(
     """All that there is of one benchmark, or None."""
     own = [table for table, of in params.tables.items() if of == [benchmark]]
     tables = own + [f"{kind}_{benchmark}" for kind in HEADS if kind != "main"]
-    inner = [
-        Section(HEADS[table.partition("_")[0]], grids)
-        for table in tables
-        if (grids := table_grids(params, table, results))
-    ]
+    grids = {table: table_grids(params, table, results) for table in tables}
+    inner = [Section(HEADS[table.partition("_")[0]], of) for table, of in grids.items() if of]
+    cells = [cell for grid in grids[f"sensitivity_{benchmark}"] for line in grid.lines for cell in line]
+    hollow = " Hollow: as published." if any(cell.published for cell in cells) else ""
+    captions = FIGURES | {"sensitivity": FIGURES["sensitivity"] + hollow}
     figures = {name: results / "figures" / f"{name}_{benchmark}.png" for name in FIGURES}
-    drawn = [png(file, FIGURES[name]) for name, file in figures.items() if file.is_file()]
+    drawn = [png(file, captions[name]) for name, file in figures.items() if file.is_file()]
     inner += [Section("Figures", drawn)] if drawn else []
     shown = Run(benchmark, SHOWN, seeds_of(params, "main", benchmark)[0])
     made = read_made(Path(shown.folder), results / "splits" / f"{benchmark}.csv", open_packed(store))
-    which = Notes([f"Of the run {method_name(shown.row)}, seed {shown.seed}, alone."])
     if made:
+        own_metrics = [run for run in runs if (run["row"], run["seed"]) == (shown.row, shown.seed)]
+        said = [line for run in own_metrics for line in failings(run)]
+        which = Notes([f"Of the run {method_name(shown.row)}, seed {shown.seed}, alone.", *said])
         looked = [
             Section("Embedding", [embedding_block(made)]),
             *confusion_sections(made),

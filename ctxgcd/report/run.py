@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 from zipfile import BadZipFile
 
 import numpy as np
@@ -16,6 +17,7 @@ from ctxgcd.benchmarks.split import read_split
 from ctxgcd.errors import UserError
 from ctxgcd.files import replacing
 from ctxgcd.plots.embedding import project
+from ctxgcd.plots.palette import in_places
 from ctxgcd.report.confusion import commonest, confusion, matrix, per_class
 from ctxgcd.report.embedding import embedding
 from ctxgcd.report.gallery import Gallery, Group, Picture, distances, first
@@ -68,6 +70,14 @@ def read_made(folder: Path, split: Path, store: Packed | None) -> Made | None:
     return Made(rows, kept, features, len(listed), names, old, store)
 
 
+def failings(metrics: Mapping[str, Any]) -> list[str]:
+    """Say of a run's metrics.json what explains gaps in all that is shown of it: empty clusters, a collapse."""
+    k, empty = metrics["K"], metrics["clusters"]["unlabelled"]["empty_clusters"]
+    collapse = "Its projections collapsed: all were alike at the end, so contrastive and context losses taught nothing."
+    said = [f"{empty} of the {k} assumed classes got no image, so {k - empty} were found."] if empty else []
+    return said + ([collapse] if metrics.get("collapsed") else [])
+
+
 def confusion_sections(made: Made) -> list[Section]:
     """The confusion matrix with the commonest confusions, and the accuracy of each class."""
     true, matched = (made.rows[column].to_numpy("int64") for column in ("true_class", "matched_class"))
@@ -87,16 +97,15 @@ def embedding_block(made: Made) -> Block:
         return Notes([f"No embedding: {error}."])
     kept, of_all = len(made.kept), len(made.rows)
     shown = f"{kept:,} images" if kept == of_all else f"{kept:,} of {of_all:,} images"
+    true, matched = ([made.names[c] for c in made.kept[column]] for column in ("true_class", "matched_class"))
     return embedding(
         points,
         made.kept["path"].tolist(),
-        {
-            name: [made.names[c] for c in made.kept[column]]
-            for name, column in {"true class": "true_class", "matched class": "matched_class"}.items()
-        },
+        {"true class": true, "matched class": matched},
         f"t-SNE of the backbone's features of {shown} of D^u. Circles: images of old classes, triangles: of new ones.",
         triangle=(made.kept["old"] == 0).tolist(),
         sheet=None if made.store is None else sheet([made.store[int(i)] for i in made.kept.index]),
+        order=[name for part in in_places(true, made.kept["old"].astype(bool), matched) for name in part],
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from ctxgcd.plots import embedding as embedding_module
 from ctxgcd.plots import sensitivity as sensitivity_module
 from ctxgcd.plots.curves import context_start, training_curves
 from ctxgcd.plots.embedding import UNMATCHED, embedding, project
+from ctxgcd.plots.palette import class_colors, in_places
 from ctxgcd.plots.sensitivity import sensitivity_curves
 from ctxgcd.plots.style import figure, plain
 from ctxgcd.tables.aggregate import COLUMNS
@@ -142,6 +144,12 @@ def test_sensitivity_shows_measured_filled_and_published_hollow(drawn: list[Any]
     hollow = [line for line in first.lines if line.get_markerfacecolor() == "white"]
     assert [list(line.get_ydata()) for line in hollow] == [[61.0, 61.0]] * 3
     assert len(first.containers) == 3
+    # All, Old and New of the same value stand beside each other, with their published points, around that value.
+    at = [list(bars.lines[0].get_xdata()) for bars in first.containers]
+    assert at == [list(line.get_xdata()) for line in hollow]
+    np.testing.assert_allclose(np.mean(at, axis=0), [0.1, 0.3])
+    assert all(0 < right - left < 0.01 for one, next_ in pairwise(at) for left, right in zip(one, next_, strict=True))
+    assert list(first.get_xticks()) == [0.1, 0.3]
     assert [text.get_text() for text in drawn[0].legends[0].texts] == [
         "All",
         "Old",
@@ -181,6 +189,35 @@ def test_embedding_counts_many_classes_and_says_when_thinned(drawn: list[Any], t
     assert guess.get_title(loc="left") == "by predicted cluster (colours of its own)"
     assert drawn[0].get_suptitle() == "T (t-SNE, 50 of 56 images, drawn at random)"
     assert sum(len(c.get_offsets()) for c in true.collections) == 50
+
+
+def lab(color: str) -> np.ndarray:
+    """Give a colour's place in CIELAB (D65), where distances are those that an eye sees; about 2 is the least."""
+    rgb = np.array(mpl.colors.to_rgb(color))
+    linear = np.where(rgb <= 0.04045, rgb / 12.92, ((rgb + 0.055) / 1.055) ** 2.4)
+    to_xyz = np.array([[0.4124, 0.3576, 0.1805], [0.2126, 0.7152, 0.0722], [0.0193, 0.1192, 0.9505]])
+    xyz = to_xyz @ linear / [0.9505, 1.0, 1.089]
+    x, y, z = np.where(xyz > 0.008856, np.cbrt(xyz), 7.787 * xyz + 16 / 116)
+    return np.array([116 * y - 16, 500 * (x - y), 200 * (y - z)])
+
+
+@pytest.mark.parametrize("count", [2, 10, 12, 13, 50, 200])
+def test_neighbours_among_the_classes_look_different(count: int) -> None:
+    colors = class_colors([f"c{i}" for i in range(count)])
+    assert list(colors) == [f"c{i}" for i in range(count)]
+    assert len(set(colors.values())) == count
+    places = np.array([lab(color) for color in colors.values()])
+    assert np.linalg.norm(np.diff(places, axis=0), axis=1).min() > 70
+
+
+def test_places_of_classes() -> None:
+    true, old = ["b", "a", "n", "b", "m"], [True, True, False, True, False]
+    assert in_places(true, old, ["a", "cluster 10", "cluster 9", "b"]) == (
+        ["a", "b"],
+        ["m", "n"],
+        ["cluster 9", "cluster 10"],
+    )
+    assert in_places([], [], ["10", "9"]) == ([], [], ["9", "10"])
 
 
 def test_projection_keeps_classes_together_and_depends_on_its_seed() -> None:

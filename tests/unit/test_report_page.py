@@ -5,22 +5,32 @@ from __future__ import annotations
 import base64
 import html
 import io
+import json
 import re
 import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 import yaml
 from PIL import Image
 
+from ctxgcd.benchmarks.split import read_split
 from ctxgcd.config import Params, parse
 from ctxgcd.errors import UserError
+from ctxgcd.evaluation.run import score_run
 from ctxgcd.images.store import open_store
+from ctxgcd.plots import embedding as embedding_module
+from ctxgcd.plots.sensitivity import sensitivity_curves
+from ctxgcd.plots.style import figure, plain
 from ctxgcd.report.confusion import Matrix, commonest, confusion, matrix, per_class
-from ctxgcd.report.embedding import embedding
+from ctxgcd.report.embedding import Embedding, embedding
 from ctxgcd.report.gallery import Gallery, distances, first
 from ctxgcd.report.grid import Grid
 from ctxgcd.report.make import make_report
@@ -29,6 +39,7 @@ from ctxgcd.report.page import Figure, Notes, Section, write_page
 from ctxgcd.report.run import embedding_block, gallery_blocks, read_made
 from ctxgcd.report.tables import table_grids
 from ctxgcd.report.thumbnails import COLUMNS, sheet, square, thumbnail
+from ctxgcd.tables.aggregate import read_long
 from ctxgcd.tables.make import make_table
 from ctxgcd.tables.render import as_markdown
 from tests.results import ARTIST, FILE, NAMES, write_results
@@ -89,7 +100,8 @@ def images(page: str) -> list[Image.Image]:
 
 def test_all_that_exists_is_shown_and_gaps_are_named(page: str) -> None:
     assert sections(page) == [
-        *("Summary", "mine", "Main table", "Statistics", "Embedding", "Confusion", "Accuracy of each class"),
+        *("Summary", "How to read this page", "What there is"),
+        *("mine", "Main table", "Statistics", "Embedding", "Confusion", "Accuracy of each class"),
         *("Gallery of the classes", "The published numbers", "Audit: do they agree with themselves?"),
         "State: which of them are reproduced",
     ]
@@ -99,8 +111,18 @@ def test_all_that_exists_is_shown_and_gaps_are_named(page: str) -> None:
     assert "0123456789ab-dirty" in text
     assert "torch 2.14.1" in text
     assert "Not made yet: ablation_mine, sensitivity_mine, terms_mine, curves_mine, embedding_mine" in text
-    assert "Nothing yet of CUB, Stanford Cars" in text
+    assert "Nothing yet of CUB; Stanford Cars; " in text
+    assert "; CUB, first 50 classes; CIFAR-10, 12,000 images." in text  # and no trial benchmark after them
     assert len(page) < 5e6
+
+
+def test_words_and_signs_are_explained_before_they_are_used(page: str) -> None:
+    explained = page.partition('<section id="s1">')[2].partition("</details>")[0]
+    assert '<details class="inner" id="s1-1">' in explained  # folded
+    for word in ("D^l: ", "D^u: ", "Old: ", "New: ", "All: ", "K: ", "v2: ", "±: ", "over n runs"):
+        assert word in explained
+    for word in ("CSV beside a table", "statistics_BENCHMARK"):
+        assert word in explained
 
 
 def test_nothing_is_asked_for(at: Params, made: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -133,6 +155,78 @@ def test_partial_results(at: Params, made: Any, tmp_path: Path, monkeypatch: pyt
     text = "".join(Texts(Path("results/report.html").read_text(encoding="utf-8")).texts)
     assert "1 of the 6 runs of the main rows are not there yet." in text
     assert "No confusion, embedding and gallery: the first seed of Full method (paper) is not there yet." in text
+
+
+def test_runs_in_no_table_are_named(
+    page: str, at: Params, made: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert "No table of params.yaml" not in page
+    shutil.copytree(made[0], tmp_path / "left")
+    monkeypatch.chdir(tmp_path / "left")
+    simgcd = json.loads(Path("results/runs/mine/simgcd/seed1/metrics.json").read_text())
+    for row, seed in [("simgcd+lr=0.2", 0), ("simgcd+lr=0.2", 1), ("simgcd", 7), ("full-paper+tau=0.1", 1)]:
+        folder = Path(f"results/runs/mine/{row}/seed{seed}")
+        folder.mkdir(parents=True)
+        (folder / "metrics.json").write_text(json.dumps(simgcd | {"row": row, "seed": seed}))
+    make_report(at, made[2], Path("results/report.html"))
+    text = "".join(Texts(Path("results/report.html").read_text(encoding="utf-8")).texts)
+    # full-paper+tau=0.1 is in the table of what the paper leaves open.
+    named = "mine: SimGCD (seed 7); mine: SimGCD, lr = 0.2 (seed 0, 1)."
+    assert f"No table of params.yaml asks now for 3 of the 10 runs: {named}" in text
+    impossible = made[1] | {"rows": made[1]["rows"] | {"speed": {"simgcd+k=7": "simgcd"}}}
+    make_report(parse(impossible), made[2], Path("results/report.html"))  # simgcd has no k
+    assert named in Path("results/report.html").read_text(encoding="utf-8")
+
+
+def test_hollow_is_explained_where_a_published_value_is_drawn(
+    at: Params, made: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    rows = ["full-paper", "full-paper+lambda_n=0.3"]
+    for benchmark in ("cub", "mine"):
+        table = f"sensitivity_{benchmark}"
+        request = {
+            "table": table,
+            "kind": "sensitivity",
+            "rows": rows,
+            "benchmarks": [benchmark],
+            "note": "",
+            "absent": [],
+        }
+        metrics = [run | {"benchmark": benchmark} for row in rows for run in three(row, 60.0)]
+        make_table(metrics, request, Path("results", table))
+        long = read_long(Path(f"results/{table}.csv"))
+        sensitivity_curves(long, Path(f"results/figures/{table}.png"), benchmark)
+    make_report(at, made[2], Path("results/report.html"))
+    page = Path("results/report.html").read_text(encoding="utf-8")
+    captions = re.findall(r"<figcaption>(Accuracy against each parameter.*?)</figcaption>", page)
+    assert captions == [
+        f"Accuracy against each parameter, mean ± std over seeds.{h}" for h in (" Hollow: as published.", "")
+    ]
+
+
+def test_empty_clusters_and_a_collapse_are_told(
+    page: str, at: Params, made: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert "assumed classes got no image" not in page
+    assert "collapsed" not in page.partition("Confusion</h3>")[2].partition("The published numbers</h2>")[0]
+    shutil.copytree(made[0], tmp_path / "empty")
+    monkeypatch.chdir(tmp_path / "empty")
+    folder = Path("results/runs/mine/full-paper/seed0")
+    assigned = pd.read_csv(folder / "assignments.csv")
+    assigned["predicted"] = assigned["predicted"].replace({2: 0, 3: 1})
+    assigned.to_csv(folder / "assignments.csv", index=False)
+    run = json.loads((folder / "run.json").read_text())
+    (folder / "run.json").write_text(json.dumps(run | {"collapsed": True}))
+    split, out = read_split(Path("results/splits/mine.csv")), {"unlabelled": folder / "predictions.csv"}
+    score_run(folder / "run.json", [folder / "assignments.csv"], split, folder / "metrics.json", out, code="")
+    make_report(at, made[2], Path("results/report.html"))
+    page = Path("results/report.html").read_text(encoding="utf-8")
+    for section in ("Embedding", "Confusion", "Accuracy of each class", "Gallery of the classes"):
+        own = page.partition(f"{section}</h3>")[2].partition("</details>")[0]
+        assert "2 of the 6 assumed classes got no image, so 4 were found." in own
+        assert "Its projections collapsed" in own
+    assert page.count("<article>") == 4  # groups of the gallery
 
 
 @pytest.mark.parametrize(
@@ -300,6 +394,39 @@ def test_embeddings_take_any_names_and_scores(tmp_path: Path) -> None:
     page = (tmp_path / "x.html").read_text(encoding="utf-8")
     assert "</script>" not in page.partition('application/json">')[2].partition("</script>")[0]
     assert "L<sub>n</sub>" in page
+
+
+def test_a_class_has_one_colour_in_the_figure_and_on_the_map(
+    made: Any, at: Params, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    drawn = []
+
+    @contextmanager
+    def kept(*how: Any) -> Iterator[Any]:
+        with figure(*how) as drawing:
+            yield drawing
+        drawn.append(drawing)
+
+    monkeypatch.setattr(embedding_module, "figure", kept)
+    run = read_made(Path("results/runs/mine/full-paper/seed0"), Path("results/splits/mine.csv"), None)
+    assert run
+    run.kept["matched_class"] = run.kept["matched_class"].replace({2: 6})  # a cluster that no class was left for
+    run = replace(run, names=[*run.names, "cluster 6"], old=[*run.old, False])
+    true, matched = ([run.names[c] for c in run.kept[of]] for of in ("true_class", "matched_class"))
+    embedding_module.embedding(
+        run.features, true, run.kept["old"].astype(bool), matched, tmp_path / "e.png", "", seed=0
+    )
+    shown = embedding_block(run)
+    assert isinstance(shown, Embedding)
+    colours = {}
+    for axis, colouring in zip(drawn[0].axes, shown.colourings.values(), strict=True):
+        handles = axis.get_legend().legend_handles
+        assert [handle.get_label() for handle in handles] == [plain(name, 18) for name in colouring["labels"]]
+        assert [handle.get_color() for handle in handles] == colouring["colours"]
+        for name, colour in zip(colouring["labels"], colouring["colours"], strict=True):
+            assert colours.setdefault(name, colour) == colour
+    assert set(shown.colourings["true class"]["labels"][:2]) == {"plain", NAMES[2]}  # old ones first
+    assert len(set(colours.values())) == len(colours) == 7
 
 
 def test_a_run_that_diverged_has_no_embedding_and_all_else(made: Any, at: Params) -> None:
