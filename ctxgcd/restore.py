@@ -20,7 +20,7 @@ import yaml
 
 from ctxgcd.config import Params
 from ctxgcd.errors import UserError
-from ctxgcd.files import file_sha256
+from ctxgcd.files import file_sha256, read_object
 from ctxgcd.runs import (
     ESTIMATE_CODE,
     ESTIMATED,
@@ -174,10 +174,9 @@ def _split_hash(benchmark: str) -> str:
 def _read(file: str) -> dict[str, Any]:
     """A JSON object; an empty one where there is none."""
     try:
-        content = json.loads(Path(file).read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+        return read_object(Path(file))
+    except UserError:
         return {}
-    return content if isinstance(content, dict) else {}
 
 
 def _said(values: dict[str, Any], key: str) -> str:

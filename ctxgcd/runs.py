@@ -18,6 +18,7 @@ from ctxgcd.benchmarks.fingerprint import data_fingerprint
 from ctxgcd.benchmarks.weights import weights_fingerprint
 from ctxgcd.config import Backbone, Benchmark, Official, Own, Params, Protocol, Settings, require, validated
 from ctxgcd.errors import UserError
+from ctxgcd.files import read_object
 from ctxgcd.names import CONTEXT_TERMS, METHODS, VARIANTS
 
 ESTIMATED = "estimated"  # stands for K in the parameters of a run that reads it from a file
@@ -259,13 +260,9 @@ def estimate_file(benchmark: str) -> Path:
 
 def read_estimate(path: Path) -> int:
     """The K that estimate_k wrote. Raises UserError for a file that holds none."""
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        content = None
-    k = content.get("K") if isinstance(content, dict) else None
+    k = read_object(path, "K")["K"]
     if type(k) is not int or k < 2:
-        raise UserError(f"{path} holds no estimate of K; delete it and run again")
+        raise UserError(f"{path} holds no estimate of K; delete it and run the same command again")
     return k
 
 

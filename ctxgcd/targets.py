@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterable
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import Any
 from ctxgcd.benchmarks.registry import SOURCES
 from ctxgcd.config import PAIRED, Own, Params
 from ctxgcd.errors import UserError
+from ctxgcd.files import read_object
 from ctxgcd.runs import (
     ESTIMATED,
     ROW,
@@ -159,15 +159,12 @@ def existing_metrics(params: Params, planned: Iterable[dict[str, Any]]) -> list[
         if not file.is_file():
             continue
         asked = resolve(params, run.benchmark, run.row, run.seed)
-        try:
-            metrics = json.loads(file.read_text(encoding="utf-8"))
-            estimate = estimate_file(run.benchmark)
-            if asked["K"] == ESTIMATED and estimate.exists():
-                asked["K"] = read_estimate(estimate)
-            if metrics["parameters"] == asked:
-                found.append(metrics)
-        except (ValueError, KeyError, TypeError):
-            raise UserError(f"{file} is damaged; delete it and make that run again") from None
+        metrics = read_object(file, "parameters")
+        estimate = estimate_file(run.benchmark)
+        if asked["K"] == ESTIMATED and estimate.exists():
+            asked["K"] = read_estimate(estimate)
+        if metrics["parameters"] == asked:
+            found.append(metrics)
     return found
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import json
 import os
 from collections import Counter
 from collections.abc import Mapping
@@ -14,6 +13,7 @@ from typing import Any
 
 from ctxgcd.config import Params
 from ctxgcd.errors import UserError
+from ctxgcd.files import read_object, undamaged
 from ctxgcd.plan.work import Work, classes_of, images_around, images_in, work_of
 
 ASSUMED = 1000.0  # views a second of one device, to plan with where nothing was measured
@@ -144,8 +144,8 @@ def _bench(file: Path) -> dict[str, dict[str, str]]:
 def _finished(params: Params) -> list[Finished]:
     found = []
     for file in sorted(Path("results/runs").glob("*/*/seed*/metrics.json")):
-        try:
-            metrics = json.loads(file.read_text(encoding="utf-8"))
+        metrics = read_object(file)
+        with undamaged(file):
             benchmark, p = metrics["benchmark"], metrics["parameters"]
             if benchmark not in params.benchmarks:
                 continue
@@ -157,8 +157,6 @@ def _finished(params: Params) -> list[Finished]:
                 device, host = metrics["environment"]["device"], metrics["peak_memory_mb"]
                 of_device = metrics.get("peak_device_memory_mb")
                 found.append(Finished(benchmark, p, work, max(seconds, 1e-9), device, host, of_device))
-        except (ValueError, KeyError, TypeError):
-            raise UserError(f"{file} is damaged; delete it and make that run again") from None
     return found
 
 

@@ -592,8 +592,8 @@ def test_an_estimate_is_read_from_its_file(tmp_path: Path) -> None:
         '{"K": "12"}',
     ):
         file.write_text(text)
-        assert "holds no estimate of K; delete it" in told(lambda: runs.read_estimate(file))
-    assert "holds no estimate" in told(lambda: runs.read_estimate(tmp_path / "none.json"))
+        assert "delete it and run the same command again" in told(lambda: runs.read_estimate(file))
+    assert "none.json cannot be read" in told(lambda: runs.read_estimate(tmp_path / "none.json"))
 
 
 def test_gcd_reads_what_it_uses(params: Params) -> None:

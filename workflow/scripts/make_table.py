@@ -7,6 +7,7 @@ import json
 from pathlib import Path
 
 from ctxgcd.errors import reported
+from ctxgcd.files import read_object
 from ctxgcd.tables.make import make_table
 
 
@@ -16,7 +17,7 @@ def main() -> None:
     parser.add_argument("--stem", type=Path, required=True, help="path of the outputs without suffix")
     parser.add_argument("--metrics", type=Path, nargs="+", required=True)
     arguments = parser.parse_args()
-    metrics = [json.loads(path.read_text(encoding="utf-8")) for path in arguments.metrics]
+    metrics = [read_object(path) for path in arguments.metrics]
     make_table(metrics, arguments.request, arguments.stem)
 
 

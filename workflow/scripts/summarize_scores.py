@@ -7,7 +7,7 @@ import json
 from pathlib import Path
 
 from ctxgcd.errors import reported
-from ctxgcd.files import write_text
+from ctxgcd.files import read_object, write_text
 from ctxgcd.tables.summary import summary
 
 
@@ -17,7 +17,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--metrics", type=Path, nargs="+", required=True)
     arguments = parser.parse_args()
-    metrics = [json.loads(path.read_text(encoding="utf-8")) for path in arguments.metrics]
+    metrics = [read_object(path) for path in arguments.metrics]
     write_text(arguments.out, json.dumps(summary(metrics, arguments.benchmark), indent=1) + "\n")
 
 
