@@ -16,7 +16,7 @@ import yaml
 from ctxgcd.benchmarks.class_lists import load as load_class_list
 from ctxgcd.benchmarks.fingerprint import data_fingerprint
 from ctxgcd.benchmarks.weights import weights_fingerprint
-from ctxgcd.config import Backbone, Benchmark, Official, Own, Params, Protocol, Settings, require, validated
+from ctxgcd.config import SEEDS, Backbone, Benchmark, Official, Own, Params, Protocol, Settings, require, validated
 from ctxgcd.errors import UserError
 from ctxgcd.files import read_object
 from ctxgcd.names import CONTEXT_TERMS, METHODS, VARIANTS
@@ -87,6 +87,15 @@ class Run:
 
     def file(self, name: str) -> str:
         return f"{self.folder}/{name}"
+
+
+def read_seed(text: str) -> int:
+    """The seed in the name of a run's folder. Raises UserError for one that no run has, or another spelling of one."""
+    if not re.fullmatch("0|[1-9][0-9]{0,9}", text) or int(text) >= SEEDS:
+        raise UserError(
+            f"seed{text} is no run's folder; write seed and a whole number from 0 to {SEEDS - 1}, as in seed1"
+        )
+    return int(text)
 
 
 def resolve(params: Params, benchmark: str, row: str, seed: int) -> dict[str, Any]:

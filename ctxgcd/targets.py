@@ -21,6 +21,7 @@ from ctxgcd.runs import (
     old_classes,
     parse_row,
     read_estimate,
+    read_seed,
     refuse,
     resolve,
 )
@@ -223,7 +224,7 @@ def requested_benchmarks(params: Params, words: Iterable[str]) -> list[str]:
                 for row in table_rows(params, match[1].partition("_")[0], benchmark):
                     _possible(params, benchmark, row)
         elif match := RUN_FILE.fullmatch(word):
-            resolve(params, match[1], match[2], int(match[3]))
+            resolve(params, match[1], match[2], read_seed(match[3]))
             requested.append(_possible(params, match[1], match[2])["benchmark"])
         elif match := BENCHMARK_FILE.fullmatch(word):
             requested += table_benchmarks(params, f"ablation_{match[1]}")
@@ -243,7 +244,7 @@ def runs_behind(params: Params, target: str) -> list[Run]:
     elif match := TABLE_FILE.fullmatch(target):
         runs = table_runs(params, match[1])
     elif match := RUN_FILE.fullmatch(target):
-        runs = [Run(match[1], match[2], int(match[3]))]
+        runs = [Run(match[1], match[2], read_seed(match[3]))]
     elif match := BENCHMARK_FILE.fullmatch(target):
         runs = runs_by_file(params, match[1]).get(target, [])
     else:

@@ -415,6 +415,10 @@ def test_requested_benchmarks(params: Params, words: list[str], expected: list[s
         ("results/runs/cubs/simgcd/seed0/run.json", "did you mean 'cub'?"),
         ("results/runs/cub/simgdc/seed0/run.json", "did you mean 'simgcd'?"),
         ("results/runs/cub/full-paper+kk=3/seed0/run.json", "unknown parameter 'kk'"),
+        *(
+            (f"results/runs/cub/kmeans/seed{seed}/metrics.json", "write seed and a whole number from 0 to 4294967295")
+            for seed in ("00", "01", "4294967296", "9" * 5000, "\u0661")
+        ),
     ],
 )
 def test_unknown_targets(params: Params, word: str, sentence: str) -> None:
