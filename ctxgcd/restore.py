@@ -11,6 +11,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterable
+from contextlib import suppress
 from itertools import chain
 from pathlib import Path
 from textwrap import shorten
@@ -31,6 +32,7 @@ from ctxgcd.runs import (
     estimate_of,
     identity,
     read_estimate,
+    read_seed,
     resolve,
 )
 from ctxgcd.targets import runs_by_file, table_files, table_runs
@@ -96,6 +98,8 @@ def difference(params: Params, run: Run) -> str:
     told = made.get("parameters")
     if not isinstance(told, dict):
         return "its metrics.json is missing or damaged"
+    if lacking := [name for name in finished.FILES if not Path(run.file(name)).is_file()]:
+        return f"it lacks {', '.join(lacking)}"
     try:
         asked = resolve(params, run.benchmark, run.row, run.seed)
         if asked["K"] == ESTIMATED:
@@ -117,9 +121,14 @@ def difference(params: Params, run: Run) -> str:
 
 
 def _runs() -> list[Run]:
-    """The runs that lie in results/runs/BENCHMARK/ROW/seedN."""
-    places = [path.parts[-3:] for path in Path("results/runs").glob("*/*/seed*")]
-    return sorted(Run(benchmark, row, int(seed[4:])) for benchmark, row, seed in places if seed[4:].isdecimal())
+    """The runs that lie in results/runs/BENCHMARK/ROW/seedN; what else lies there is left alone."""
+    runs = []
+    for folder in Path("results/runs").glob("*/*/seed*"):
+        benchmark, row, seed = folder.parts[-3:]
+        with suppress(UserError):
+            if folder.is_dir():
+                runs.append(Run(benchmark, row, read_seed(seed.removeprefix("seed"))))
+    return sorted(runs)
 
 
 def _stood_on(runs: Iterable[Run]) -> set[str]:
