@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -160,3 +161,22 @@ def test_a_damaged_finished_run_is_trained_anew(tmp_path: Path, name: str, capsy
     assert "is damaged, so it is trained anew" in capsys.readouterr().out
     assert not (tmp_path / "out").exists()
     assert not (tmp_path / "finished").exists()
+
+
+def test_a_kept_run_that_is_no_folder_is_trained_anew(tmp_path: Path) -> None:
+    (tmp_path / "finished").write_text("")
+    assert not finished.give(tmp_path, tmp_path / "out")
+    assert not (tmp_path / "finished").exists()
+
+
+def test_a_kept_run_that_cannot_be_deleted_or_given_is_named(full_disk: Path) -> None:
+    state = full_disk / "state"
+    kept(state)
+    with suppress(OSError):
+        (full_disk / "big").write_bytes(bytes(2**21))
+    with pytest.raises(UserError, match=r"run\.json cannot be read or written .*; the disk is full"):
+        finished.give(state, full_disk / "out")
+    (state / "finished" / finished.SUMS).write_text("{")
+    subprocess.run(["mount", "-o", "remount,ro", str(full_disk)], check=True)
+    with pytest.raises(UserError, match=r"finished cannot be read or written \(Read-only file system\); check"):
+        finished.give(state, full_disk / "out")
