@@ -16,6 +16,7 @@ import torch
 
 from ctxgcd.errors import UserError
 from ctxgcd.files import replacing, write_text
+from ctxgcd.models.weights import build, prepare
 from ctxgcd.training import checkpoint, finished
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -101,12 +102,18 @@ def full_disk(tmp_path: Path) -> Iterator[Path]:
     subprocess.run(["umount", "--lazy", str(folder)], check=True)
 
 
-def test_a_full_disk_leaves_the_former_state(full_disk: Path) -> None:
+def test_a_full_disk_leaves_the_former_state(full_disk: Path, tmp_path: Path) -> None:
+    weights = tmp_path / "tiny.pth"
+    torch.save(build("vit_tiny_patch16_224", 32).state_dict(), weights)
     state = full_disk / "run" / "last.pt"
     checkpoint.save(state, "ctxgcd-state", {"epoch": 1})
-    with pytest.raises(UserError, match=r"last\.pt cannot be read or written \(.*\); .*free"):
+    with pytest.raises(
+        UserError, match=r"last\.pt cannot be read or written \(No space left on device\); the disk is full"
+    ):
         checkpoint.save(state, "ctxgcd-state", {"epoch": 2, "network": torch.zeros(2**20)})
     assert checkpoint.load(state, "ctxgcd-state")["epoch"] == 1
+    with pytest.raises(UserError, match=r"tiny\.pt cannot be read or written .*; the disk is full"):
+        prepare("vit_tiny_patch16_224", str(weights), 32, full_disk / "run" / "tiny.pt")
     text = full_disk / "text"
     with pytest.raises(
         UserError, match=r"text cannot be read or written \(No space left on device\); the disk is full"
