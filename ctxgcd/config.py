@@ -230,6 +230,10 @@ class Params(Closed):
         for where, seeds in {"seeds": self.seeds, **own}.items():
             if len(set(seeds)) != len(seeds) or not all(0 <= seed < SEEDS for seed in seeds):
                 raise ValueError(f"{where} are {seeds}; give different integers from 0 to {SEEDS - 1}")
+        for section in ("rows", "sensitivity", "all_tables"):
+            for key, values in getattr(self, section).model_dump().items():
+                if len(set(values)) < len(values):
+                    raise ValueError(f"{section}.{key} is {values}; list each once")
         for name in self.seeds_of:
             require(name, self.benchmarks, "seeds_of", "benchmark")
         for name, entry in self.benchmarks.items():
