@@ -13,6 +13,7 @@ from pydantic import BaseModel, ConfigDict, Discriminator, Field, PlainValidator
 from ctxgcd.errors import UserError, nearest
 
 SCHEMA = 2  # docs/migration.md says what each one brought, and how an older file becomes the present one
+SEEDS = 2**32  # every seed is smaller: what numpy takes
 M = TypeVar("M", bound=BaseModel)
 
 
@@ -23,7 +24,7 @@ class Closed(BaseModel):
 
 
 class Split(Closed):
-    seed: int = Field(ge=0, lt=2**32)
+    seed: int = Field(ge=0, lt=SEEDS)
     labelled_share: float = Field(gt=0, lt=1)
 
 
@@ -47,7 +48,7 @@ class Backbone(Closed):
 class Estimate(Closed):
     """How K is estimated where a run asks for it."""
 
-    seed: int = Field(ge=0, lt=2**32)
+    seed: int = Field(ge=0, lt=SEEDS)
     restarts: int = Field(ge=1)
     most: int = Field(ge=2)  # the largest K that is tried
 
@@ -227,8 +228,12 @@ class Params(Closed):
             f"seeds_of.{name}.{kind}": v for name, of in self.seeds_of.items() for kind, v in of.model_dump().items()
         }
         for where, seeds in {"seeds": self.seeds, **own}.items():
-            if len(set(seeds)) != len(seeds) or not all(0 <= seed < 2**32 for seed in seeds):
-                raise ValueError(f"{where} are {seeds}; give different integers from 0 to {2**32 - 1}")
+            if len(set(seeds)) != len(seeds) or not all(0 <= seed < SEEDS for seed in seeds):
+                raise ValueError(f"{where} are {seeds}; give different integers from 0 to {SEEDS - 1}")
+        for section in ("rows", "sensitivity", "all_tables"):
+            for key, values in getattr(self, section).model_dump().items():
+                if len(set(values)) < len(values):
+                    raise ValueError(f"{section}.{key} is {values}; list each once")
         for name in self.seeds_of:
             require(name, self.benchmarks, "seeds_of", "benchmark")
         for name, entry in self.benchmarks.items():

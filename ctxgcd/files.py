@@ -1,4 +1,4 @@
-"""Writing a file whole or not at all, and words for what a disk refuses."""
+"""Writing a file whole or not at all, reading it back, and words for what a disk refuses or has damaged."""
 
 from __future__ import annotations
 
@@ -6,14 +6,21 @@ import csv
 import errno
 import gzip
 import hashlib
+import io
+import json
 import os
 import shutil
+import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+from zipfile import BadZipFile
 
 from ctxgcd.errors import UserError
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 FULL = (errno.ENOSPC, errno.EDQUOT)
 
@@ -51,6 +58,40 @@ def write_rows(path: Path, columns: Sequence[str], rows: Iterable[dict[str, Any]
         writer = csv.DictWriter(file, columns, restval="", lineterminator="\n")
         writer.writeheader()
         writer.writerows(rows)
+
+
+@contextmanager
+def undamaged(file: Path, todo: str = "delete it and run the same command again") -> Iterator[None]:
+    """Turn what reading a file raises that was cut, emptied or replaced into a UserError that says what to do.
+
+    For a file that we wrote, in a block that reads it and does nothing else.
+    """
+    try:
+        yield
+    except OSError as error:
+        raise _refused(file, error) from None
+    except (ValueError, LookupError, TypeError, AttributeError, EOFError, BadZipFile, zlib.error):
+        raise UserError(f"{file} is damaged; {todo}") from None
+
+
+def read_object(file: Path, *keys: str) -> dict[str, Any]:
+    """Read a JSON object that we wrote. Raises UserError for a damaged one, or one without some of `keys`."""
+    with undamaged(file):
+        content: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
+        if not content.keys() >= set(keys):
+            raise KeyError
+    return content
+
+
+def read_rows(file: Path, **how: Any) -> pd.DataFrame:
+    """Read a CSV that we wrote as `pandas.read_csv` does with `how`. Raises UserError for a damaged one."""
+    import pandas as pd  # here, because not all who write files read tables
+
+    with undamaged(file):
+        content = file.read_bytes()
+        if not content.endswith(b"\n"):  # cut within the last value, it would be read as a shorter one
+            raise ValueError
+        return pd.read_csv(io.BytesIO(content), **how)
 
 
 def require_space(folder: Path, needed: int, name: str) -> None:

@@ -11,6 +11,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterable
+from contextlib import suppress
 from itertools import chain
 from pathlib import Path
 from textwrap import shorten
@@ -20,7 +21,7 @@ import yaml
 
 from ctxgcd.config import Params
 from ctxgcd.errors import UserError
-from ctxgcd.files import file_sha256
+from ctxgcd.files import file_sha256, read_object
 from ctxgcd.runs import (
     ESTIMATE_CODE,
     ESTIMATED,
@@ -31,6 +32,7 @@ from ctxgcd.runs import (
     estimate_of,
     identity,
     read_estimate,
+    read_seed,
     resolve,
 )
 from ctxgcd.targets import runs_by_file, table_files, table_runs
@@ -100,6 +102,8 @@ def difference(params: Params, run: Run) -> str:
     told = made.get("parameters")
     if not isinstance(told, dict):
         return "its metrics.json is missing or damaged"
+    if lacking := [name for name in finished.FILES if not Path(run.file(name)).is_file()]:
+        return f"it lacks {', '.join(lacking)}"
     try:
         asked = resolve(params, run.benchmark, run.row, run.seed)
         if asked["K"] == ESTIMATED:
@@ -121,9 +125,14 @@ def difference(params: Params, run: Run) -> str:
 
 
 def _runs() -> list[Run]:
-    """The runs that lie in results/runs/BENCHMARK/ROW/seedN."""
-    places = [path.parts[-3:] for path in Path("results/runs").glob("*/*/seed*")]
-    return sorted(Run(benchmark, row, int(seed[4:])) for benchmark, row, seed in places if seed[4:].isdecimal())
+    """The runs that lie in results/runs/BENCHMARK/ROW/seedN; what else lies there is left alone."""
+    runs = []
+    for folder in Path("results/runs").glob("*/*/seed*"):
+        benchmark, row, seed = folder.parts[-3:]
+        with suppress(UserError):
+            if folder.is_dir():
+                runs.append(Run(benchmark, row, read_seed(seed.removeprefix("seed"))))
+    return sorted(runs)
 
 
 def _stood_on(runs: Iterable[Run]) -> set[str]:
@@ -178,10 +187,9 @@ def _split_hash(benchmark: str) -> str:
 def _read(file: str) -> dict[str, Any]:
     """A JSON object; an empty one where there is none."""
     try:
-        content = json.loads(Path(file).read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+        return read_object(Path(file))
+    except UserError:
         return {}
-    return content if isinstance(content, dict) else {}
 
 
 def _said(values: dict[str, Any], key: str) -> str:

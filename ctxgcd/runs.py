@@ -16,8 +16,9 @@ import yaml
 from ctxgcd.benchmarks.class_lists import load as load_class_list
 from ctxgcd.benchmarks.fingerprint import data_fingerprint
 from ctxgcd.benchmarks.weights import weights_fingerprint
-from ctxgcd.config import Backbone, Benchmark, Official, Own, Params, Protocol, Settings, require, validated
+from ctxgcd.config import SEEDS, Backbone, Benchmark, Official, Own, Params, Protocol, Settings, require, validated
 from ctxgcd.errors import UserError
+from ctxgcd.files import read_object
 from ctxgcd.names import CONTEXT_TERMS, METHODS, VARIANTS
 
 ESTIMATED = "estimated"  # stands for K in the parameters of a run that reads it from a file
@@ -86,6 +87,15 @@ class Run:
 
     def file(self, name: str) -> str:
         return f"{self.folder}/{name}"
+
+
+def read_seed(text: str) -> int:
+    """The seed in the name of a run's folder. Raises UserError for one that no run has, or another spelling of one."""
+    if not re.fullmatch("0|[1-9][0-9]{0,9}", text) or int(text) >= SEEDS:
+        raise UserError(
+            f"seed{text} is no run's folder; write seed and a whole number from 0 to {SEEDS - 1}, as in seed1"
+        )
+    return int(text)
 
 
 def resolve(params: Params, benchmark: str, row: str, seed: int) -> dict[str, Any]:
@@ -265,13 +275,9 @@ def estimate_file(benchmark: str) -> Path:
 
 def read_estimate(path: Path) -> int:
     """The K that estimate_k wrote. Raises UserError for a file that holds none."""
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        content = None
-    k = content.get("K") if isinstance(content, dict) else None
+    k = read_object(path, "K")["K"]
     if type(k) is not int or k < 2:
-        raise UserError(f"{path} holds no estimate of K; delete it and run again")
+        raise UserError(f"{path} holds no estimate of K; delete it and run the same command again")
     return k
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterable
 from contextlib import suppress
@@ -12,6 +11,7 @@ from typing import Any
 from ctxgcd.benchmarks.registry import SOURCES
 from ctxgcd.config import PAIRED, Own, Params
 from ctxgcd.errors import UserError, nearest
+from ctxgcd.files import read_object
 from ctxgcd.names import number_text
 from ctxgcd.runs import (
     ESTIMATED,
@@ -23,6 +23,7 @@ from ctxgcd.runs import (
     old_classes,
     parse_row,
     read_estimate,
+    read_seed,
     refuse,
     resolve,
 )
@@ -171,15 +172,12 @@ def existing_metrics(params: Params, planned: Iterable[dict[str, Any]]) -> list[
         if not file.is_file():
             continue
         asked = resolve(params, run.benchmark, run.row, run.seed)
-        try:
-            metrics = json.loads(file.read_text(encoding="utf-8"))
-            estimate = estimate_file(run.benchmark)
-            if asked["K"] == ESTIMATED and estimate.exists():
-                asked["K"] = read_estimate(estimate)
-            if metrics["parameters"] == asked:
-                found.append(metrics)
-        except (ValueError, KeyError, TypeError):
-            raise UserError(f"{file} is damaged; delete it and make that run again") from None
+        metrics = read_object(file, "parameters")
+        estimate = estimate_file(run.benchmark)
+        if asked["K"] == ESTIMATED and estimate.exists():
+            asked["K"] = read_estimate(estimate)
+        if metrics["parameters"] == asked:
+            found.append(metrics)
     return found
 
 
@@ -238,7 +236,7 @@ def requested_benchmarks(params: Params, words: Iterable[str]) -> list[str]:
                 for row in table_rows(params, match[1].partition("_")[0], benchmark):
                     _possible(params, benchmark, row)
         elif match := RUN_FILE.fullmatch(word):
-            resolve(params, match[1], match[2], int(match[3]))
+            resolve(params, match[1], match[2], read_seed(match[3]))
             requested.append(_possible(params, match[1], match[2])["benchmark"])
         elif match := BENCHMARK_FILE.fullmatch(word):
             requested += table_benchmarks(params, f"ablation_{match[1]}")
@@ -258,7 +256,7 @@ def runs_behind(params: Params, target: str) -> list[Run]:
     elif match := TABLE_FILE.fullmatch(target):
         runs = table_runs(params, match[1])
     elif match := RUN_FILE.fullmatch(target):
-        runs = [Run(match[1], match[2], int(match[3]))]
+        runs = [Run(match[1], match[2], read_seed(match[3]))]
     elif match := BENCHMARK_FILE.fullmatch(target):
         runs = runs_by_file(params, match[1]).get(target, [])
     else:

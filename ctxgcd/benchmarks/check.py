@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import json
 import os
 import shutil
@@ -23,6 +22,7 @@ from ctxgcd.benchmarks.source import MissingData, Source, missing, store_bytes
 from ctxgcd.benchmarks.split import make_split
 from ctxgcd.benchmarks.weights import weights_state
 from ctxgcd.errors import UserError
+from ctxgcd.files import read_rows
 from ctxgcd.names import PARTS
 
 WIDTH = 100  # columns of a terminal
@@ -143,8 +143,7 @@ def _duplicates(benchmark: str) -> list[str]:
     file = Path(f"results/duplicates_{benchmark}.csv")
     if not file.is_file():
         return []
-    with file.open(encoding="utf-8", newline="") as opened:
-        found = Counter(row["kind"] for row in csv.DictReader(opened))
+    found = Counter(read_rows(file, usecols=["kind"])["kind"])
     return [f"{found['equal']} pairs of images equal and {found['near']} nearly equal over D^l, D^u and test ({file})"]
 
 

@@ -14,7 +14,7 @@ from ctxgcd.benchmarks.own import OwnImages
 from ctxgcd.benchmarks.registry import source_of
 from ctxgcd.benchmarks.source import Source
 from ctxgcd.errors import UserError
-from ctxgcd.files import file_sha256, write_text
+from ctxgcd.files import file_sha256, read_object, write_text
 
 CACHE = Path("work/fingerprints")
 ABSENT = "absent"
@@ -70,10 +70,9 @@ def record_file(benchmark: str) -> Path:
 
 def _read(file: Path) -> dict[str, Any]:
     try:
-        content = json.loads(file.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+        return read_object(file)
+    except UserError:
         return {}
-    return content if isinstance(content, dict) else {}
 
 
 def _stamp(source: Source, folder: Path) -> str:

@@ -11,7 +11,7 @@ import pandas as pd
 
 from ctxgcd.benchmarks.class_lists import ClassList
 from ctxgcd.errors import UserError
-from ctxgcd.files import file_sha256, write_text
+from ctxgcd.files import file_sha256, read_rows, undamaged, write_text
 from ctxgcd.names import ROLES
 
 COLUMNS = ("id", "path", "part", "role", "class_id", "class_name", "old")
@@ -117,19 +117,12 @@ def write_split(split: pd.DataFrame, csv_path: Path, hash_path: Path) -> None:
     write_text(hash_path, f"{hashlib.sha256(content.encode()).hexdigest()}\n")
 
 
-def recorded_hash(csv_path: Path, hash_path: Path) -> str:
-    """Return the sha256 that was recorded of a split. Raises UserError where the split is another one now."""
-    recorded = hash_path.read_text(encoding="utf-8").strip()
-    if file_sha256(csv_path) != recorded:
-        raise UserError(
-            f"{csv_path} is not the split that {hash_path} was written for: one of them was changed; delete both and "
-            "run the same command again"
-        )
-    return recorded
-
-
 def read_split(csv_path: Path) -> pd.DataFrame:
-    """Read a split with its dtypes; text such as `NA` stays text."""
+    """Read a split with its dtypes; text such as `NA` stays text. Raises UserError for a missing or damaged one."""
     if not csv_path.is_file():
         raise UserError(f"{csv_path} is missing; run the split rule of this benchmark")
-    return pd.read_csv(csv_path, dtype=DTYPES, keep_default_na=False, lineterminator="\n")
+    if (told := csv_path.with_suffix(".sha256")).is_file():  # cut between two lines it would be another split
+        with undamaged(csv_path):
+            if told.read_text(encoding="utf-8").strip() != file_sha256(csv_path):
+                raise ValueError
+    return read_rows(csv_path, usecols=COLUMNS, dtype=DTYPES, keep_default_na=False, lineterminator="\n")

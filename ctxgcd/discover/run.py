@@ -25,7 +25,7 @@ from ctxgcd.discover.split import check_classes, make_split, read_labels, stamp
 from ctxgcd.errors import UserError
 from ctxgcd.estimate import estimate_k
 from ctxgcd.features import extract_test_view, extract_view_bank, load_kept
-from ctxgcd.files import replacing, write_rows, write_text
+from ctxgcd.files import read_object, read_rows, replacing, write_rows, write_text
 from ctxgcd.images.store import left_out, pack
 from ctxgcd.models.weights import prepare
 from ctxgcd.runs import code_hash, identity
@@ -76,8 +76,8 @@ def _begin(out: Path, asked: dict[str, Any]) -> None:
         raise UserError(f"{out} holds other files; name a new or an empty folder with --out")
     if file.is_file():
         try:
-            before = json.loads(file.read_text(encoding="utf-8"))
-        except ValueError:
+            before = read_object(file)
+        except UserError:
             before = {}
         if before == asked:
             return
@@ -198,7 +198,7 @@ class _Work:
             labels = split["class_id"].to_numpy("int64")
             k, tried = estimate_k(frozen, labels, **how)
             write_text(file, json.dumps({"K": k, "tried": tried}))
-        found = json.loads(file.read_text(encoding="utf-8"))
+        found = read_object(file, "K", "tried")
         print(f"K is estimated as {found['K']}", flush=True)
         return found["K"], {int(k): accuracy for k, accuracy in found["tried"].items()}
 
@@ -208,7 +208,7 @@ class _Work:
         """Write predictions and model of a finished training."""
         network = checkpoint.load(trained / "final.pt", "ctxgcd-model")["network"]
         state = torch.load(files["weights"], map_location="cpu", weights_only=True)
-        assigned = pd.read_csv(trained / "assignments.csv")["predicted"]
+        assigned = read_rows(trained / "assignments.csv", usecols=["predicted"])["predicted"]
         is_labelled = (split["role"] == "labelled").to_numpy()
         known = split.loc[is_labelled].drop_duplicates("class_id").sort_values("class_id")["class_name"].tolist()
         names = _names(known, assigned, parameters["K"])

@@ -13,7 +13,7 @@ import pandas as pd
 from ctxgcd.errors import UserError
 from ctxgcd.evaluation.accuracy import assign, contingency
 from ctxgcd.evaluation.scores import histogram, score_all
-from ctxgcd.files import replacing, write_text
+from ctxgcd.files import read_object, read_rows, replacing, write_text
 from ctxgcd.names import METRICS
 
 SCHEMA = 1
@@ -38,10 +38,7 @@ def read_assignments(paths: Sequence[Path]) -> pd.DataFrame:
 def _part(path: Path) -> pd.DataFrame:
     """One process's assignments; a process without images leaves the header alone."""
     columns = ["id", "predicted"]
-    try:
-        return pd.read_csv(path, usecols=columns, dtype=dict.fromkeys(columns, "int64"))
-    except (ValueError, pd.errors.EmptyDataError):
-        raise UserError(f"{path} is no table of whole numbers id, predicted; train the run again") from None
+    return read_rows(path, usecols=columns, dtype=dict.fromkeys(columns, "int64"))
 
 
 def score_run(
@@ -61,7 +58,7 @@ def score_run(
         predictions: file of each of the sets `unlabelled` and `test`; a set without images gets the header alone.
         code: hash of the scoring code, kept as `scoring_code`.
     """
-    about = json.loads(run.read_text(encoding="utf-8"))
+    about = read_object(run, "parameters", "epoch")
     parameters, k = about["parameters"], about["parameters"]["K"]
     joined = read_assignments(assignments).merge(split, on="id", how="left", validate="one_to_one")
     expected = set(split.loc[split.role != "labelled", "id"])

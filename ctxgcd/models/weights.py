@@ -46,12 +46,20 @@ def prepare(model: str, weights: str, crop: int, out: Path, sha256: str = "") ->
         state = _from_file(fetch_weights(weights, sha256))
     state = _without_classifier(model, state)
     _check(net, state, f"weights '{weights}' for {model}")
-    with replacing(out) as temporary:
-        torch.save(state, temporary)
+    save(out, state)
     digest = hashlib.sha256()
     for name in sorted(state):
         digest.update(f"{name}{tuple(state[name].shape)}".encode() + state[name].contiguous().numpy().tobytes())
     return digest.hexdigest()
+
+
+def save(path: Path, content: Any) -> None:
+    """Write tensors and plain types by torch.save, whole or not at all; what the disk refuses is a UserError."""
+    with replacing(path) as temporary, temporary.open("wb") as file:
+        try:
+            torch.save(content, file)
+        except RuntimeError as error:  # torch fails once more over a file that could not be written, and hides why
+            raise error.__context__ if isinstance(error.__context__, OSError) else error from None
 
 
 def load(model: str, crop: int, prepared: Path) -> nn.Module:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import csv
-import json
+import math
 import os
+import sys
 from collections import Counter
 from collections.abc import Mapping
 from contextlib import suppress
@@ -14,12 +14,16 @@ from typing import Any
 
 from ctxgcd.config import Params
 from ctxgcd.errors import UserError
+from ctxgcd.files import read_object, read_rows, undamaged
 from ctxgcd.plan.work import Work, classes_of, images_around, images_in, work_of
 
 ASSUMED = 1000.0  # views a second of one device, to plan with where nothing was measured
+LEAST = 1e-3  # a rate below it is a slip: with it a day's work would take years
 VARIABLE = "CTXGCD_VIEWS_PER_SECOND"
 BENCHED = {"model": "vit_base_patch16_224.dino", "crop": 224, "tail_blocks": 1}  # whose steps `make bench` measures
 BENCHED_STEP, BENCHED_MEMORY = 248, "memory of a step of 248 images, 2 of 12 blocks"
+READ = ("training step, ", BENCHED_MEMORY)  # how the works begin that are planned with
+COLUMNS = ["work", "ours", "device"]
 
 
 @dataclass(frozen=True)
@@ -128,24 +132,42 @@ def _asked() -> float | None:
     text = os.environ.get(VARIABLE)
     if text is None:
         return None
+    if (rate := _number(text)) is None:
+        raise UserError(f"{VARIABLE} is '{text}'; give a positive number of views a second, at least {LEAST:g}")
+    return rate
+
+
+def _number(text: str) -> float | None:
+    """A number that can be planned with; None for a text that is none."""
     with suppress(ValueError):
-        if 0 < (rate := float(text)) < float("inf"):
-            return rate
-    raise UserError(f"{VARIABLE} is '{text}'; give a positive number of views a second")
+        if "_" not in text and LEAST <= (number := float(text)) < math.inf:
+            return number
+    return None
 
 
 def _bench(file: Path) -> dict[str, dict[str, str]]:
+    """The rows of a bench by their work. What is damaged is told and left out: the plan has other sources."""
     if not file.is_file():
         return {}
-    with file.open(encoding="utf-8", newline="") as opened:
-        return {row["work"]: row for row in csv.DictReader(opened)}
+    try:
+        rows = read_rows(file, usecols=COLUMNS, dtype="str", keep_default_na=False)[COLUMNS]
+    except UserError as error:
+        print(f"warning: planned without the bench: {error}", file=sys.stderr)
+        return {}
+    found = {}
+    for work, ours, device in rows[rows["work"].str.startswith(READ)].to_numpy():
+        if _number(ours) is None:
+            print(f"warning: {file}: '{work}' has '{ours}' for ours, no positive number; left out", file=sys.stderr)
+        else:
+            found[work] = {"ours": ours, "device": device}
+    return found
 
 
 def _finished(params: Params) -> list[Finished]:
     found = []
     for file in sorted(Path("results/runs").glob("*/*/seed*/metrics.json")):
-        try:
-            metrics = json.loads(file.read_text(encoding="utf-8"))
+        metrics = read_object(file)
+        with undamaged(file):
             benchmark, p = metrics["benchmark"], metrics["parameters"]
             if benchmark not in params.benchmarks:
                 continue
@@ -157,8 +179,6 @@ def _finished(params: Params) -> list[Finished]:
                 device, host = metrics["environment"]["device"], metrics["peak_memory_mb"]
                 of_device = metrics.get("peak_device_memory_mb")
                 found.append(Finished(benchmark, p, work, max(seconds, 1e-9), device, host, of_device))
-        except (ValueError, KeyError, TypeError):
-            raise UserError(f"{file} is damaged; delete it and make that run again") from None
     return found
 
 

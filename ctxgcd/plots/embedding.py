@@ -7,6 +7,7 @@ from pathlib import Path
 
 import matplotlib as mpl
 import numpy as np
+import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 from numpy.typing import NDArray
@@ -14,11 +15,22 @@ from sklearn.manifold import TSNE
 from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
 from ctxgcd.errors import UserError
+from ctxgcd.evaluation.run import COLUMNS
+from ctxgcd.files import read_rows, undamaged
 from ctxgcd.plots.palette import CLASS_PALETTE, class_colors, in_places
 from ctxgcd.plots.style import GREY, figure, plain
 
 MAX_LEGEND = len(CLASS_PALETTE)
 UNMATCHED = "unmatched cluster"
+
+
+def read_features(predictions: Path, embeddings: Path) -> tuple[pd.DataFrame, pd.DataFrame, NDArray[np.float32]]:
+    """Return a run's predictions, those by id whose features it kept, and these features, float32 [n, d].
+
+    Raises UserError for a damaged file."""
+    rows = read_rows(predictions, usecols=COLUMNS, keep_default_na=False, dtype={"path": "str"})
+    with undamaged(embeddings), np.load(embeddings) as arrays:
+        return rows, rows.set_index("id").loc[arrays["ids"]], arrays["features"].astype(np.float32)
 
 
 def project(features: NDArray[np.floating], seed: int) -> NDArray[np.float32]:

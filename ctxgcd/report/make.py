@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import pandas as pd
-
 from ctxgcd.config import Params
-from ctxgcd.errors import UserError
+from ctxgcd.files import read_object, read_rows
 from ctxgcd.report.grid import Cell, Grid, grid_of_listing
 from ctxgcd.report.packed import open_packed
 from ctxgcd.report.page import Block, Notes, Section, png, write_page
@@ -88,15 +85,8 @@ def _short(commit: str) -> str:
 
 
 def _metrics(files: Iterable[Path]) -> list[dict[str, Any]]:
-    found = []
-    for file in files:
-        try:
-            metrics = json.loads(file.read_text(encoding="utf-8"))
-            _ = [metrics[key] for key in ("row", "seed", "K", "clusters", "environment", "commit", "seconds")]
-        except (ValueError, KeyError, TypeError):
-            raise UserError(f"{file} is damaged; delete it and make that run again") from None
-        found.append(metrics)
-    return found
+    keys = ("row", "seed", "K", "clusters", "environment", "commit", "seconds")
+    return [read_object(file, *keys) for file in files]
 
 
 def _summary(params: Params, runs: Mapping[str, Sequence[dict[str, Any]]], absent: str) -> list[Block]:
@@ -178,7 +168,7 @@ def _gaps(params: Params, benchmark: str, without_run: bool, results: Path) -> l
     duplicates = results / f"duplicates_{benchmark}.csv"
     said = []
     if duplicates.is_file():
-        kinds = pd.read_csv(duplicates, usecols=["kind"])["kind"].value_counts()
+        kinds = read_rows(duplicates, usecols=["kind"])["kind"].value_counts()
         pairs = [f"{kinds.get(kind, 0):,} {kind}" for kind in ("equal", "near")]
         said.append(f"Pairs of images that occur in two of D^l, D^u and the test part: {' and '.join(pairs)}.")
     wanted = [Path(file) for file in benchmark_files(params, benchmark)]

@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-from zipfile import BadZipFile
 
 import numpy as np
 import pandas as pd
@@ -15,8 +14,8 @@ from numpy.typing import NDArray
 
 from ctxgcd.benchmarks.split import read_split
 from ctxgcd.errors import UserError
-from ctxgcd.files import replacing
-from ctxgcd.plots.embedding import project
+from ctxgcd.files import replacing, undamaged
+from ctxgcd.plots.embedding import project, read_features
 from ctxgcd.plots.palette import in_places
 from ctxgcd.report.confusion import commonest, confusion, matrix, per_class
 from ctxgcd.report.embedding import embedding
@@ -58,13 +57,9 @@ def read_made(folder: Path, split: Path, store: Packed | None) -> Made | None:
     if not all(file.is_file() for file in (predictions, embeddings, split)):
         return None
     listed = read_split(split).drop_duplicates("class_id").sort_values("class_id")
-    try:
-        rows = pd.read_csv(predictions, keep_default_na=False, dtype={"path": "str"})
-        with np.load(embeddings) as arrays:
-            kept, features = rows.set_index("id").loc[arrays["ids"]], arrays["features"].astype(np.float32)
+    rows, kept, features = read_features(predictions, embeddings)
+    with undamaged(predictions):
         beyond = range(len(listed), int(rows["matched_class"].max()) + 1)
-    except (ValueError, KeyError, OSError, EOFError, BadZipFile):
-        raise UserError(f"{folder} holds a damaged predictions.csv or embeddings.npz; make that run again") from None
     names = [*listed["class_name"], *(f"cluster {number}" for number in beyond)]
     old = [*listed["old"].astype(bool), *[False] * len(beyond)]
     return Made(rows, kept, features, len(listed), names, old, store)
@@ -114,7 +109,8 @@ def _projected(features: NDArray[np.float32]) -> NDArray[np.float32]:
     content = hashlib.sha256(code_hash(["plots/embedding.py"]).encode() + features.tobytes()).hexdigest()[:16]
     file = Path("work/report") / f"{content}.npy"
     if file.is_file():
-        kept: NDArray[np.float32] = np.load(file)
+        with undamaged(file):
+            kept: NDArray[np.float32] = np.load(file)
         return kept
     points = project(features, seed=0)
     with replacing(file) as temporary:

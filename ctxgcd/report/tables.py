@@ -9,7 +9,7 @@ from typing import Any, cast
 import pandas as pd
 
 from ctxgcd.config import Params
-from ctxgcd.errors import UserError
+from ctxgcd.files import read_rows, undamaged
 from ctxgcd.report.grid import Grid, grid_of_listing, grid_of_table
 from ctxgcd.runs import backbone_of
 from ctxgcd.tables.aggregate import read_long
@@ -34,7 +34,7 @@ def table_grids(params: Params, table: str, results: Path) -> list[Grid]:
         return []
     kind, benchmarks = table.partition("_")[0], table_benchmarks(params, table)
     title = TITLES[kind].format(", ".join(map(benchmark_name, benchmarks)))
-    try:
+    with undamaged(file):
         if kind in HEADS:
             notes = {backbone_of(params, benchmark).note for benchmark in benchmarks}
             note = " ".join(sorted(notes - {""}))
@@ -42,15 +42,13 @@ def table_grids(params: Params, table: str, results: Path) -> list[Grid]:
             return grid_of_table(wide_table(long, title=title, note=note, kind=cast(Kind, kind), label=table))
         listing = terms_listing if kind == "terms" else statistics_listing
         return [grid_of_listing(listing(_read(file), title))]
-    except (ValueError, KeyError, IndexError, TypeError):
-        raise UserError(f"{file} is no table of this version; delete it and make it again") from None
 
 
 def _read(file: Path) -> pd.DataFrame:
     """Read the CSV of a listing with the types that it was written from: texts, whole numbers, floats."""
-    columns = pd.read_csv(file, nrows=0).columns
+    columns = read_rows(file, nrows=0).columns
     types: dict[Any, Any] = {c: "str" for c in columns if TEXTS.fullmatch(c)}
     types |= {c: "Int64" for c in columns if c in INTEGERS}
-    frame = pd.read_csv(file, dtype=types, keep_default_na=False, na_values=[""])
+    frame = read_rows(file, dtype=types, keep_default_na=False, na_values=[""])
     texts = [c for c in columns if types.get(c) == "str"]
     return frame.assign(**{c: frame[c].fillna("") for c in texts})

@@ -11,6 +11,7 @@ from typing import Any
 import pandas as pd
 
 from ctxgcd.errors import UserError
+from ctxgcd.files import read_rows, undamaged
 from ctxgcd.names import METRICS, SETS
 from ctxgcd.tables.display import changed_numbers
 from ctxgcd.tables.published import PAPER_VALUES, QUANTITIES, published_spread, published_value
@@ -197,6 +198,8 @@ def sensitivity_table(metrics: list[dict[str, Any]], *, rows: list[str], benchma
 
 
 def read_long(path: Path) -> pd.DataFrame:
-    """Read a long table back from its CSV with the same types and values as it was written."""
+    """Read a long table back from its CSV with the same types and values as it was written; UserError for another."""
     texts = dict.fromkeys([*TEXTS, "parameter"], "str")
-    return _typed(pd.read_csv(path, dtype=texts, keep_default_na=False, na_values=[""]))
+    frame = read_rows(path, dtype=texts, keep_default_na=False, na_values=[""])
+    with undamaged(path):
+        return _typed(frame)

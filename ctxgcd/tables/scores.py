@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from ctxgcd.errors import UserError
+from ctxgcd.files import read_object
 from ctxgcd.runs import parameters_hash
 
 
@@ -21,9 +21,9 @@ def read_scores(files: Sequence[Path], asked: Sequence[str]) -> list[dict[str, A
         asked: hash of the parameters that are asked for now (runs.parameters_hash), in the same order.
 
     Raises:
-        UserError: a run was made with other parameters.
+        UserError: a file is damaged, or its run was made with other parameters.
     """
-    found = [json.loads(file.read_text(encoding="utf-8")) for file in files]
+    found = [read_object(file, "parameters") for file in files]
     for file, made, now in zip(files, found, asked, strict=True):
         if parameters_hash(made["parameters"]) != now:
             raise UserError(

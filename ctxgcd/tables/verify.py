@@ -2,15 +2,28 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pandas as pd
 
 from ctxgcd.errors import UserError
+from ctxgcd.files import undamaged
 
 # Points of a mean over seeds. One machine repeats a run bit for bit; another one adds in another order, and a training
 # carries that on. How far was not measured yet; rounding as coarse as bf16's moves a mean by 0.3 (docs/speed.md).
 TOLERANCE = 2.0
 KEYS = ["benchmark", "method", "set", "metric", "K", "n"]
 VALUES = ["all_mean", "old_mean", "new_mean"]
+
+
+def read_means(file: Path) -> pd.DataFrame:
+    """Read KEYS as texts and VALUES of a table. Raises UserError for a file that is none, or holds no mean."""
+    types = dict.fromkeys(KEYS, "str") | dict.fromkeys(VALUES, "float64")
+    with undamaged(file, "make it again with `snakemake demo`, or get the committed one with `git checkout`"):
+        means = pd.read_csv(file, usecols=list(types), dtype=types)
+        if means[VALUES].isna().all(axis=None):
+            raise ValueError
+    return means
 
 
 def compare(ours: pd.DataFrame, reference: pd.DataFrame, table: str) -> pd.DataFrame:
@@ -21,13 +34,17 @@ def compare(ours: pd.DataFrame, reference: pd.DataFrame, table: str) -> pd.DataF
     pairs = [frame.set_index(KEYS)[VALUES].melt(var_name="part", ignore_index=False) for frame in (ours, reference)]
     keyed = [pair.set_index("part", append=True).value.groupby(level=[*KEYS, "part"], dropna=False) for pair in pairs]
     first, second = (of.first().dropna() for of in keyed)
-    if alone := sorted({str(key) for key in first.index.symmetric_difference(second.index)}):
+    if alone := sorted({_named(*key) for key in first.index.symmetric_difference(second.index)}):
         raise UserError(
             f"{table}: these means stand in one of the two tables only: {'; '.join(alone[:3])}"
             f"{' and more' * (len(alone) > 3)}; compare tables of the same params.yaml"
         )
     joined = pd.DataFrame({"ours": first, "reference": second}).reset_index()
     return joined.assign(difference=joined.ours - joined.reference)
+
+
+def _named(benchmark: str, method: str, where: str, metric: str, k: str, n: str, part: str) -> str:
+    return f"{method} on {benchmark} ({where} {metric}, {part}, K = {k}, n = {n})"
 
 
 def verdict(compared: dict[str, pd.DataFrame]) -> tuple[str, bool]:

@@ -13,7 +13,8 @@ from filelock import FileLock, Timeout
 from torch import Tensor
 
 from ctxgcd.errors import UserError
-from ctxgcd.files import on_disk, replacing
+from ctxgcd.files import on_disk
+from ctxgcd.models import weights
 
 SCHEMA = 2  # docs/migration.md says what each one is, and what to do with an older file
 PATIENCE = 60.0  # seconds that a training waits for another one of the same run: an orphan ends in a step's time
@@ -46,11 +47,7 @@ def owned(folder: Path, patience: float = PATIENCE) -> Iterator[None]:
 
 def save(path: Path, kind: str, content: Mapping[str, Any]) -> None:
     """Write `content` with its kind, schema and digest to a temporary name, then move it into place."""
-    with replacing(path) as temporary:
-        try:
-            torch.save({"kind": kind, "schema": SCHEMA, "digest": digest(content), **content}, temporary)
-        except RuntimeError as error:  # what torch makes of a full disk
-            raise OSError(None, str(error).splitlines()[0]) from None
+    weights.save(path, {"kind": kind, "schema": SCHEMA, "digest": digest(content), **content})
 
 
 def load(path: Path, kind: str) -> dict[str, Any]:

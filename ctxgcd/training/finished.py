@@ -43,8 +43,9 @@ def take(out: Path, state: Path) -> None:
     """Keep the run whose files lie in `out`, unless it is kept already."""
     if not (state / "finished").exists():
         made = draft(state)
-        for name in FILES:
-            shutil.copyfile(out / name, made / name)
+        with on_disk(made):
+            for name in FILES:
+                shutil.copyfile(out / name, made / name)
         keep(state)
 
 
@@ -60,9 +61,10 @@ def give(state: Path, out: Path) -> bool:
         whole = False
     if not whole:
         print(f"warning: the finished run in {kept} is damaged, so it is trained anew", flush=True)
-        shutil.rmtree(kept)
+        with on_disk(kept):
+            shutil.rmtree(kept) if kept.is_dir() else kept.unlink()
         return False
     for name in FILES:  # copies: what DVC makes of the results must not reach the kept ones
-        with replacing(out / name) as temporary:
+        with on_disk(out / name), replacing(out / name) as temporary:
             shutil.copyfile(kept / name, temporary)
     return True

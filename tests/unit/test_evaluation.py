@@ -274,8 +274,10 @@ def test_a_process_without_images_and_damaged_files(tmp_path: Path) -> None:
     whole = pd.DataFrame({"id": np.arange(50), "predicted": np.arange(50) % 11})
     assert scored(tmp_path / "a", [whole, whole.iloc[:0]]) == scored(tmp_path / "b", [whole])
     assert scored(tmp_path / "c", [whole.assign(rank=0), whole.assign(rank=1)]) == scored(tmp_path / "d", [whole])
-    for number, text in enumerate(("", "id\n1\n", "id,predicted\n1,2.5\n", "id,predicted\n1,x\n")):
+    for number, text in enumerate(
+        ("", "id\n1\n", "id,predicted\n1,2.5\n", "id,predicted\n1,x\n", "id,predicted\n1,23")
+    ):
         file = tmp_path / f"{number}.csv"
         file.write_text(text)
-        with pytest.raises(UserError, match="is no table of whole numbers id, predicted"):
+        with pytest.raises(UserError, match="is damaged; delete it and run the same command again"):
             read_assignments([file])

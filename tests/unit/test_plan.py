@@ -120,9 +120,34 @@ def test_rates_by_source_most_specific_first(params: Params, monkeypatch: pytest
 
     monkeypatch.setenv(rates.VARIABLE, "700")
     assert (rate().baseline, rate().source) == (700, rates.VARIABLE)
-    monkeypatch.setenv(rates.VARIABLE, "-1")
-    with pytest.raises(UserError, match="is '-1'; give a positive number"):
-        rate()
+    for text in ("-1", "0", "1e-320", "1_000", "inf", "nan", "fast", ""):
+        monkeypatch.setenv(rates.VARIABLE, text)
+        with pytest.raises(UserError, match=f"is '{text}'; give a positive number"):
+            rate()
+
+
+@pytest.mark.parametrize("ours", ["abc", "0", "", "-4", "inf", "nan", "1_000"])
+def test_a_damaged_line_of_the_bench_is_left_out(params: Params, capsys: pytest.CaptureFixture[str], ours: str) -> None:
+    p = resolve(params, "cub", "full-paper", 0)
+    file = Path("results/bench/steps.csv")
+    file.parent.mkdir(parents=True)
+    text = (ROOT / "docs/measured/bench_steps.csv").read_text().replace(",0.1379,", ",0,")  # a share may be 0
+    file.write_text(text.replace(",4.365,", f",{ours},"))
+    rate = measured(params).rate("cub", p)
+    assert (rate.baseline, rate.contextual) == (4.06, 4.06)  # of the line that is left
+    told = f"'training step, baseline phase, exact, float32' has '{ours}' for ours, no positive number; left out\n"
+    assert capsys.readouterr().err == f"warning: {file}: {told}"
+
+
+@pytest.mark.parametrize("content", [b"", b"\x00\xff\n", b"work,unit\na,b\n"])
+def test_a_damaged_bench_is_told_and_not_planned_with(
+    params: Params, capsys: pytest.CaptureFixture[str], content: bytes
+) -> None:
+    Path("results/bench").mkdir(parents=True)
+    Path("results/bench/steps.csv").write_bytes(content)
+    found = measured(params)
+    assert found.rate("cub", resolve(params, "cub", "full-paper", 0)).source == "assumed, not measured"
+    assert capsys.readouterr().err.startswith("warning: planned without the bench: results/bench/steps.csv is damaged")
 
 
 def test_device_seconds_of_shared_and_of_interrupted_runs(params: Params) -> None:

@@ -424,6 +424,10 @@ def test_requested_benchmarks(params: Params, words: list[str], expected: list[s
         ("results/runs/cubs/simgcd/seed0/run.json", "did you mean 'cub'?"),
         ("results/runs/cub/simgdc/seed0/run.json", "did you mean 'simgcd'?"),
         ("results/runs/cub/full-paper+kk=3/seed0/run.json", "unknown parameter 'kk'"),
+        *(
+            (f"results/runs/cub/kmeans/seed{seed}/metrics.json", "write seed and a whole number from 0 to 4294967295")
+            for seed in ("00", "01", "4294967296", "9" * 5000, "\u0661")
+        ),
     ],
 )
 def test_unknown_targets(params: Params, word: str, sentence: str) -> None:
@@ -601,8 +605,8 @@ def test_an_estimate_is_read_from_its_file(tmp_path: Path) -> None:
         '{"K": "12"}',
     ):
         file.write_text(text)
-        assert "holds no estimate of K; delete it" in told(lambda: runs.read_estimate(file))
-    assert "holds no estimate" in told(lambda: runs.read_estimate(tmp_path / "none.json"))
+        assert "delete it and run the same command again" in told(lambda: runs.read_estimate(file))
+    assert "none.json cannot be read" in told(lambda: runs.read_estimate(tmp_path / "none.json"))
 
 
 def test_gcd_reads_what_it_uses(params: Params) -> None:

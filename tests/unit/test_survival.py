@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,7 @@ import torch
 
 from ctxgcd.errors import UserError
 from ctxgcd.files import replacing, write_text
+from ctxgcd.models.weights import build, prepare
 from ctxgcd.training import checkpoint, finished
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -100,12 +102,18 @@ def full_disk(tmp_path: Path) -> Iterator[Path]:
     subprocess.run(["umount", "--lazy", str(folder)], check=True)
 
 
-def test_a_full_disk_leaves_the_former_state(full_disk: Path) -> None:
+def test_a_full_disk_leaves_the_former_state(full_disk: Path, tmp_path: Path) -> None:
+    weights = tmp_path / "tiny.pth"
+    torch.save(build("vit_tiny_patch16_224", 32).state_dict(), weights)
     state = full_disk / "run" / "last.pt"
     checkpoint.save(state, "ctxgcd-state", {"epoch": 1})
-    with pytest.raises(UserError, match=r"last\.pt cannot be read or written \(.*\); .*free"):
+    with pytest.raises(
+        UserError, match=r"last\.pt cannot be read or written \(No space left on device\); the disk is full"
+    ):
         checkpoint.save(state, "ctxgcd-state", {"epoch": 2, "network": torch.zeros(2**20)})
     assert checkpoint.load(state, "ctxgcd-state")["epoch"] == 1
+    with pytest.raises(UserError, match=r"tiny\.pt cannot be read or written .*; the disk is full"):
+        prepare("vit_tiny_patch16_224", str(weights), 32, full_disk / "run" / "tiny.pt")
     text = full_disk / "text"
     with pytest.raises(
         UserError, match=r"text cannot be read or written \(No space left on device\); the disk is full"
@@ -160,3 +168,22 @@ def test_a_damaged_finished_run_is_trained_anew(tmp_path: Path, name: str, capsy
     assert "is damaged, so it is trained anew" in capsys.readouterr().out
     assert not (tmp_path / "out").exists()
     assert not (tmp_path / "finished").exists()
+
+
+def test_a_kept_run_that_is_no_folder_is_trained_anew(tmp_path: Path) -> None:
+    (tmp_path / "finished").write_text("")
+    assert not finished.give(tmp_path, tmp_path / "out")
+    assert not (tmp_path / "finished").exists()
+
+
+def test_a_kept_run_that_cannot_be_deleted_or_given_is_named(full_disk: Path) -> None:
+    state = full_disk / "state"
+    kept(state)
+    with suppress(OSError):
+        (full_disk / "big").write_bytes(bytes(2**21))
+    with pytest.raises(UserError, match=r"run\.json cannot be read or written .*; the disk is full"):
+        finished.give(state, full_disk / "out")
+    (state / "finished" / finished.SUMS).write_text("{")
+    subprocess.run(["mount", "-o", "remount,ro", str(full_disk)], check=True)
+    with pytest.raises(UserError, match=r"finished cannot be read or written \(Read-only file system\); check"):
+        finished.give(state, full_disk / "out")

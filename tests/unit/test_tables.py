@@ -17,7 +17,7 @@ import pytest
 from ctxgcd.errors import UserError
 from ctxgcd.tables import aggregate, published, render
 from ctxgcd.tables.display import method_name
-from ctxgcd.tables.verify import compare, verdict
+from ctxgcd.tables.verify import compare, read_means, verdict
 
 MAIN_ROWS = ["kmeans", "gcd", "simgcd", "full-paper", "full-released"]
 LOSS_ROWS = ["simgcd", "full-paper-without-n", "full-paper-without-c", "full-paper"]
@@ -444,5 +444,23 @@ def test_verify_tells_equal_near_and_far() -> None:
 
 
 def test_verify_refuses_other_rows() -> None:
-    with pytest.raises(UserError, match=r"in one of the two tables only.*row1"):
+    with pytest.raises(
+        UserError, match=r"tables only: row1 on fashion \(unlabelled v2, all_mean, K = 10, n = 3\); row1 on"
+    ):
         compare(means(60.0), means(60.0, 70.0), "main")
+
+
+@pytest.mark.parametrize("text", ["", "method\n", "a\x00b\n", "word", "head alone", "no means", "a folder"])
+def test_verify_refuses_what_is_no_table(tmp_path: Path, text: str) -> None:
+    file, good = tmp_path / "main.csv", means(60.0).to_csv(index=False)
+    file.write_text(good)
+    assert compare(read_means(file), read_means(file), "main").difference.tolist() == [0, 0]
+    file.unlink()
+    if text == "a folder":
+        file.mkdir()
+    else:
+        other = {"word": good.replace("60.0", "sixty"), "head alone": good.splitlines()[0] + "\n"}
+        other["no means"] = means(math.nan).to_csv(index=False)
+        file.write_text(other.get(text, text))
+    with pytest.raises(UserError, match=r"main\.csv (is damaged; make it again|cannot be read)"):
+        read_means(file)

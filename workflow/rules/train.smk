@@ -54,5 +54,5 @@ rule score:
         "Scoring {wildcards.benchmark} {wildcards.row} seed {wildcards.seed}"
     shell:
         "python workflow/scripts/score_run.py --run {input.run:q} --assignments {input.assignments:q}"
-        " --split {input.split:q} --split-hash {input.split_hash:q} --code {params.code} --metrics {output.metrics:q} --predictions {output.predictions:q}"
+        " --split {input.split:q} --code {params.code} --metrics {output.metrics:q} --predictions {output.predictions:q}"
         " --test-predictions {output.test:q} 2>&1 | tee {log:q}"

@@ -8,6 +8,7 @@ from pathlib import Path
 import pandas as pd
 
 from ctxgcd.errors import reported
+from ctxgcd.files import read_rows
 from ctxgcd.plots.curves import training_curves
 from ctxgcd.tables.display import benchmark_name
 
@@ -20,7 +21,7 @@ def main() -> None:
     arguments = parser.parse_args()
     histories: dict[str, list[pd.DataFrame]] = {}
     for path in arguments.histories:
-        histories.setdefault(path.parent.parent.name, []).append(pd.read_csv(path))
+        histories.setdefault(path.parent.parent.name, []).append(read_rows(path))
     training_curves(histories, arguments.out, benchmark_name(arguments.benchmark))
 
 

@@ -5,12 +5,9 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-import numpy as np
-import pandas as pd
-
 from ctxgcd.benchmarks.split import read_split
 from ctxgcd.errors import reported
-from ctxgcd.plots.embedding import embedding
+from ctxgcd.plots.embedding import embedding, read_features
 from ctxgcd.tables.display import benchmark_name
 
 
@@ -23,9 +20,7 @@ def main() -> None:
     parser.add_argument("--embeddings", type=Path, required=True)
     parser.add_argument("--split", type=Path, required=True)
     arguments = parser.parse_args()
-    kept = np.load(arguments.embeddings)
-    rows = pd.read_csv(arguments.predictions, keep_default_na=False).set_index("id").loc[kept["ids"]]
-    features = kept["features"].astype(np.float32)
+    _, rows, features = read_features(arguments.predictions, arguments.embeddings)
     old = rows.old.astype(bool).tolist()
     # A cluster beyond the classes (K larger than they are) has no name and keeps its number.
     names = read_split(arguments.split).drop_duplicates("class_id").set_index("class_id").class_name.to_dict()

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import argparse
-import json
 from pathlib import Path
 
 import pandas as pd
 
 from ctxgcd.errors import UserError, reported
-from ctxgcd.files import write_text
+from ctxgcd.files import read_object, write_text
 
 HEAD = """# How the demo's and cub50's values were chosen
 
@@ -29,7 +28,7 @@ def main() -> None:
         paths = sorted(Path("results/runs", benchmark).glob("*/seed*/metrics.json"))
         if not paths:
             raise UserError(f"no run of {benchmark} in results/runs/; docs/choices.md says how to train one")
-        runs = [json.loads(path.read_text(encoding="utf-8")) for path in paths]
+        runs = [read_object(path) for path in paths]
         scores = [next(s for s in run["scores"] if (s["set"], s["metric"]) == ("unlabelled", "v2")) for run in runs]
         table = pd.DataFrame(scores).assign(row=[run["row"] for run in runs])
         lines += [f"## {benchmark} ({scores[0]['n']} images, K = {scores[0]['K']})\n"]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 import re
 import shutil
 from pathlib import Path
@@ -11,7 +10,7 @@ from typing import Any
 
 from ctxgcd.config import PAIRED, read
 from ctxgcd.errors import UserError, reported
-from ctxgcd.files import write_text
+from ctxgcd.files import read_object, write_text
 from ctxgcd.targets import benchmark_files, table_files
 
 OUT = Path("docs/measured")
@@ -46,7 +45,7 @@ def publish(benchmark: str) -> None:
         raise UserError(f"{wanted[0]} does not exist; run `snakemake benchmark_{benchmark}` before publishing it")
     OUT.mkdir(parents=True, exist_ok=True)
     runs = sorted(Path("results/runs", benchmark).glob("*/seed*/metrics.json"))
-    page = [f"# Measured: {benchmark}\n", origin([json.loads(run.read_text(encoding="utf-8")) for run in runs]) + "\n"]
+    page = [f"# Measured: {benchmark}\n", origin([read_object(run) for run in runs]) + "\n"]
     if absent := [file.name for file in wanted if file not in shown]:
         page.append(f"Not made: {', '.join(absent)}.\n")
     for file in shown:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from ctxgcd.benchmarks.split import read_split, recorded_hash
+from ctxgcd.benchmarks.split import read_split
 from ctxgcd.errors import reported
 from ctxgcd.evaluation.run import score_run
 
@@ -15,7 +15,6 @@ def main() -> None:
     parser.add_argument("--run", type=Path, required=True, help="run.json of the run")
     parser.add_argument("--assignments", type=Path, nargs="+", required=True, help="one file, or one a process")
     parser.add_argument("--split", type=Path, required=True)
-    parser.add_argument("--split-hash", type=Path, required=True)
     parser.add_argument("--code", required=True, help="hash of the scoring code")
     parser.add_argument("--metrics", type=Path, required=True)
     parser.add_argument("--predictions", type=Path, required=True)
@@ -23,7 +22,6 @@ def main() -> None:
     arguments = parser.parse_args()
     outputs = {"unlabelled": arguments.predictions, "test": arguments.test_predictions}
     split = read_split(arguments.split)
-    recorded_hash(arguments.split, arguments.split_hash)
     score_run(arguments.run, arguments.assignments, split, arguments.metrics, outputs, code=arguments.code)
 
 

@@ -7,7 +7,7 @@ import json
 from contextlib import nullcontext
 from pathlib import Path
 
-from ctxgcd.benchmarks.split import read_split, recorded_hash
+from ctxgcd.benchmarks.split import read_split
 from ctxgcd.errors import UserError, reported
 from ctxgcd.runs import check_possible, identity, read_estimate
 from ctxgcd.stopping import stop_after
@@ -43,7 +43,7 @@ def main() -> None:
     if arguments.estimate:
         parameters["K"] = read_estimate(arguments.estimate)
     check_possible(parameters, int((split.part == "train").sum()))
-    split_hash = recorded_hash(arguments.split, arguments.split_hash)
+    split_hash = arguments.split_hash.read_text(encoding="utf-8").strip()
     own = identity(parameters, split_hash, arguments.code)
     files = {name: path for name in KEPT if (path := getattr(arguments, name))}
     state = finished.folder_of(arguments.work, own, parameters["row"])

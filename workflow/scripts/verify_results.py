@@ -6,10 +6,8 @@ import argparse
 import sys
 from pathlib import Path
 
-import pandas as pd
-
 from ctxgcd.errors import UserError, reported
-from ctxgcd.tables.verify import compare, verdict
+from ctxgcd.tables.verify import compare, read_means, verdict
 
 TABLES = ("main_fashion", "ablation_fashion", "sensitivity_fashion")
 
@@ -24,7 +22,7 @@ def main() -> None:
             raise UserError(f"{folder}/{absent[0]}.csv does not exist; run `snakemake demo` first")
     compared = {}
     for table in TABLES:
-        ours, reference = (pd.read_csv(f / f"{table}.csv") for f in (arguments.results, arguments.reference))
+        ours, reference = (read_means(f / f"{table}.csv") for f in (arguments.results, arguments.reference))
         compared[table] = compare(ours, reference, table)
     said, good = verdict(compared)
     print(said)
