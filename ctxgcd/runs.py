@@ -230,7 +230,7 @@ def short_hash(*texts: str) -> str:
 
 def parameters_hash(parameters: dict[str, Any]) -> str:
     """Eight hex digits over a run's parameters as they are asked for: where K is estimated, without its number."""
-    own = {key: value for key, value in parameters.items() if key != "K" or parameters["K_source"] != ESTIMATED}
+    own = {key: value for key, value in parameters.items() if key != "K" or parameters.get("K_source") != ESTIMATED}
     return short_hash(json.dumps(own, sort_keys=True))
 
 
