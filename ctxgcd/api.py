@@ -107,7 +107,8 @@ def discover(
     Returns:
         `images`, `labelled`, `unreadable` (counts), `known`, `K`, `K_source` (given or estimated), `tried` (K ->
         accuracy on the labelled images, None where K was given), `found` (classes that have unlabelled images),
-        `threshold` (predict's), `notes` (sentences on what was left out or adapted).
+        `threshold` (predict's), `notes` and `adapted` (sentences on what was left out, and on values that so few images
+        changed).
 
     Raises:
         UserError: what was given cannot be used.

@@ -26,8 +26,8 @@ class Table:
     rows: pd.DataFrame
 
     def column(self, *names: str) -> str:
-        """Return the first of `names` that is a column here; UserError where none is."""
-        found = [name for name in names if name in self.rows.columns]
+        """Return the column that has the first of `names`, in letters of any case; UserError where none has."""
+        found = [column for name in names for column in self.rows.columns if column.lower() == name]
         if found:
             return found[0]
         raise UserError(

@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 import pandas as pd
+from PIL import Image
 
 from ctxgcd.benchmarks.class_lists import ClassList
 from ctxgcd.benchmarks.folders import SUFFIXES, class_names, is_image
-from ctxgcd.benchmarks.source import MissingData, Source, as_manifest, missing
+from ctxgcd.benchmarks.source import MissingData, Source, as_manifest, missing, open_rgb
 from ctxgcd.errors import UserError, nearest
 from ctxgcd.names import PARTS
 from ctxgcd.reading import read_list, read_table
+
+# Kinds of pictures that are not read, but would be missed.
+PICTURES = (".heic", ".heif", ".avif", ".jxl", ".gif", ".dng", ".cr2", ".cr3", ".nef", ".arw", ".raf", ".orf")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,6 +50,11 @@ class OwnImages(Source):
         ids = {name: class_id for class_id, name in enumerate(names)}
         paths, of, parts = zip(*rows, strict=True)
         return as_manifest(paths, [ids[name] for name in of], of, parts)
+
+    def images(self, folder: Path, paths: Sequence[str]) -> Iterator[Image.Image]:
+        """Yield the images as a person sees them: a camera held upright writes a turned picture and a tag."""
+        for path in paths:
+            yield open_rgb(folder / path, upright=True)
 
     def list_files(self, folder: Path) -> list[Path]:
         files = [name for name in (self.listing, self.labelled) if name]
@@ -155,8 +165,16 @@ def images_below(folder: Path) -> list[str]:
         raise UserError(f"{folder} is no folder; name the one that holds the images")
     found = [path for path in _files(folder) if is_image(path)]
     if not found:
-        raise UserError(f"{folder} holds no image; expected files that end in {', '.join(SUFFIXES)}")
+        others = f" ({pictures})" if (pictures := not_read(folder)) else ""
+        raise UserError(f"{folder} holds no image; expected files that end in {', '.join(SUFFIXES)}{others}")
     return found
+
+
+def not_read(folder: Path) -> str:
+    """Say how many pictures below a folder are of kinds that are not read; empty where none is."""
+    kinds = Counter(kind for path in _files(folder) if (kind := PurePosixPath(path).suffix.lower()) in PICTURES)
+    listed = ", ".join(f"{count:,} {kind}" for kind, count in sorted(kinds.items()))
+    return f"{listed} files are not read and left out; save them as JPEG to take them in" if kinds else ""
 
 
 def _raise(error: OSError) -> None:

@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import re
+import warnings
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
-from PIL import Image
+from PIL import Image, ImageOps
 
 from ctxgcd.errors import UserError
+
+LARGEST = 2**28  # pixels; Pillow takes twice as many, where its own limit stops panoramas of 180 million
+Image.MAX_IMAGE_PIXELS = LARGEST
+warnings.simplefilter("ignore", Image.DecompressionBombWarning)
 
 MANIFEST_COLUMNS = ("id", "path", "class_id", "class_name", "part")
 
@@ -68,19 +74,33 @@ class Source(ABC):
             yield open_rgb(folder / path)
 
 
-def open_rgb(path: Path) -> Image.Image:
+def open_rgb(path: Path, upright: bool = False) -> Image.Image:
     """Decode one image file to RGB; raises UserError that names the file.
 
-    No rotation by the EXIF tag: the published loaders (torchvision's pil_loader) do none, so the stored
-    pixels are what the published numbers were measured on.
+    upright: turn it as its EXIF tag says. The published loaders (torchvision's pil_loader) do not, and the pixels of
+    the official data sets are those that the published numbers were measured on.
     """
     if not path.is_file():
         raise missing(path)
     try:
         with Image.open(path) as image:
-            return image.convert("RGB")
+            return _eight_bits(ImageOps.exif_transpose(image) if upright else image).convert("RGB")
+    except Image.DecompressionBombError:
+        raise UserError(
+            f"{path} has more than {2 * LARGEST / 1e6:.0f} million pixels; make it smaller, or take it out"
+        ) from None
     except Exception as error:  # a broken file can make a decoder raise nearly anything
         raise UserError(f"{path} cannot be decoded as an image ({error}); replace it, or take it out") from error
+
+
+def _eight_bits(image: Image.Image) -> Image.Image:
+    """An image of 16-bit greys as one of 8 bits; Pillow's own conversion would cut all above 255 to white."""
+    if not image.mode.startswith("I"):
+        return image
+    greys = np.asarray(image).astype(np.int64)
+    if image.mode != "I" or greys.max() > 255:
+        greys //= 257
+    return Image.fromarray(greys.clip(0, 255).astype(np.uint8))
 
 
 def store_bytes(source: Source, images: int, resize: int) -> float:

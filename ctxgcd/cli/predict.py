@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import argparse
 import sys
-from contextlib import redirect_stdout
+from contextlib import nullcontext, redirect_stdout
 from pathlib import Path
 
 from ctxgcd import api
 from ctxgcd.cli.common import Commands, add_command, note, print_json
+from ctxgcd.errors import UserError
 
 
 def add(commands: Commands) -> None:
@@ -38,8 +39,11 @@ def add(commands: Commands) -> None:
 
 
 def _call(arguments: argparse.Namespace) -> None:
+    from ctxgcd.discover.predict import COLUMNS
     from ctxgcd.files import replacing
 
+    if arguments.out.exists() and not _is_a_prediction(arguments.out, ",".join(COLUMNS)):
+        raise UserError(f"{arguments.out} exists and was not written by `ctxgcd predict`; name another file with --out")
     with redirect_stdout(sys.stderr):  # progress
         table, about = api.predict(arguments.model, arguments.folder, threshold=arguments.threshold)
     for path, reason in about["unreadable"].items():
@@ -48,9 +52,14 @@ def _call(arguments: argparse.Namespace) -> None:
         table.to_csv(temporary, index=False, lineterminator="\n")
     none = int(table["none_of_these"].sum())
     if arguments.json:
-        print_json({"images": len(table), "none_of_these": none, **about})
+        print_json({"images": len(table), "none_of_these": none, "out": str(arguments.out), **about})
         return
     print(
         f"{len(table):,} images classified, {none:,} of them none of these classes (score below "
         f"{about['threshold']:.4f}); written to {arguments.out}"
     )
+
+
+def _is_a_prediction(file: Path, head: str) -> bool:
+    with open(file, encoding="utf-8", errors="replace") if file.is_file() else nullcontext(("",)) as lines:
+        return next(iter(lines), "").rstrip("\n") == head

@@ -161,6 +161,7 @@ def load(folder: Path) -> Model:
     """Read what `save` wrote. Raises UserError where it is not there, is damaged or of another version."""
     if not (folder / FILE).is_file():
         raise UserError(f"{folder} holds no {FILE}; name the folder `model` that `ctxgcd discover` has written")
-    content = checkpoint.load(folder / FILE, KIND)
+    again = "call `ctxgcd discover` with the same --out again, or copy the folder anew"
+    content = checkpoint.load(folder / FILE, KIND, again)
     content["features"] = content["features"].float()
     return build(content.pop("parameters"), content.pop("state"), content.pop("network"), **content)

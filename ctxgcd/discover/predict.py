@@ -11,9 +11,10 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from ctxgcd.benchmarks.own import images_below
+from ctxgcd.benchmarks.own import images_below, not_read
 from ctxgcd.discover import model as models
 from ctxgcd.discover.settings import cores
+from ctxgcd.errors import UserError
 from ctxgcd.features import BATCH
 from ctxgcd.images.store import left_out, pack
 from ctxgcd.models.precision import computing
@@ -26,8 +27,12 @@ COLUMNS = ["path", "class", "name", "confidence", "nearest", "score", "none_of_t
 
 def predict(model: Path, folder: Path, threshold: float | None) -> tuple[pd.DataFrame, dict[str, Any]]:
     """Return a line of COLUMNS for each image that can be read, and facts: threshold and the unreadable ones."""
+    if threshold is not None and not -1 <= threshold <= 1:
+        raise UserError(f"--threshold is {threshold}; a score lies between -1 and 1")
     made = models.load(model)
     paths = images_below(folder)
+    if left := not_read(folder):
+        print(f"note: {left}", flush=True)
     p = made.parameters
     if threshold is None:
         threshold = made.threshold

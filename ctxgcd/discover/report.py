@@ -52,8 +52,9 @@ def write_report(found: Discovered, facts: Mapping[str, Any], out: Path) -> None
     classes = found.table["class"]
     ids = [c for c in range(len(found.model.names)) if (classes == c).any()]
     ids.sort(key=lambda c: -int((classes == c).sum()))
+    largest = next((found.model.names[c] for c in ids if c >= known), None)
     sections = [
-        Section("Summary", [Notes(_summary(facts)), _classes(found, ids)]),
+        Section("Summary", [Notes(_summary(facts, largest)), _classes(found, ids)]),
         Section("New classes", _gallery(found, store, [c for c in ids if c >= known], "No new class has an image.")),
         Section("Known classes", _gallery(found, store, [c for c in ids if c < known], "No known class has an image.")),
         Section("Map of the images", [_map(found, store)]),
@@ -70,14 +71,14 @@ def _name(found: Discovered, c: int) -> str:
     return name if len(name) <= LONGEST else name[: LONGEST - 1] + "…"
 
 
-def _summary(facts: Mapping[str, Any]) -> list[str]:
+def _summary(facts: Mapping[str, Any], largest: str | None) -> list[str]:
     k = f"{facts['K']} classes were assumed, {facts['known']} known and {facts['K'] - facts['known']} new"
     how = "estimated" if facts["K_source"] == "estimated" else "as given"
     empty = facts["K"] - facts["found"]
     return [
         f"{facts['images']:,} images, {facts['labelled']:,} of them with a label. {k} ({how}).",
         *([f"{empty} of the classes have no unlabelled image."] if empty else []),
-        "New classes have no names of their own: new-1 is the largest. Look at their galleries, and name them.",
+        *([f"New classes have no names yet: {largest} is the largest. Look at their galleries."] if largest else []),
         *facts["notes"],
     ]
 
@@ -177,6 +178,7 @@ def _assumed(found: Discovered, facts: Mapping[str, Any]) -> list[Block]:
         "images, but is no probability of being right.",
         f"None of these classes: a score (cosine to the class) below {score}, as {NONE_OF_THESE:.0%} of the unlabelled "
         "images here have.",
+        *facts["adapted"],
     ]
     blocks: list[Block] = [Notes(said)]
     if facts["tried"]:

@@ -16,7 +16,7 @@ import pandas as pd
 import torch
 import yaml
 
-from ctxgcd.benchmarks.own import images_below
+from ctxgcd.benchmarks.own import images_below, not_read
 from ctxgcd.discover import model as models
 from ctxgcd.discover.model import Model
 from ctxgcd.discover.report import Discovered, write_report
@@ -58,6 +58,7 @@ def discover(
     of, said = read_labels(labels, folder, paths)
     split = make_split(paths, of)
     check_classes(classes, len(set(of.values())), int((split["role"] == "unlabelled").sum()))
+    said += filter(None, [not_read(folder)])
     asked = {"images": stamp(folder, paths), "labels": of, "classes": classes or "auto", **values}
     _begin(out, json.loads(json.dumps(asked)))
     for line in said:
@@ -72,6 +73,8 @@ def discover(
 def _begin(out: Path, asked: dict[str, Any]) -> None:
     """Make `out` the place of this discovery; results of another one, which is told, are deleted."""
     file = out / "work" / ASKED
+    if out.exists() and not out.is_dir():
+        raise UserError(f"{out} is a file; name a new or an empty folder with --out")
     if out.is_dir() and any(out.iterdir()) and not file.is_file():
         raise UserError(f"{out} holds other files; name a new or an empty folder with --out")
     if file.is_file():
@@ -129,6 +132,9 @@ class _Work:
             print(f"note: {said[-1]}", flush=True)
         split = make_split([path for path in paths if path not in unreadable], of)
         known = int(split["class_id"].max()) + 1
+        if lost := sorted(set(of.values()) - set(split["class_name"])):
+            said.append(f"no labelled image of {', '.join(lost)} can be read, so it is none of the known classes")
+            print(f"note: {said[-1]}", flush=True)
         check_classes(classes, known, int((split["role"] == "unlabelled").sum()))
 
         place, files = self._features(place, store, len(split))
@@ -158,7 +164,8 @@ class _Work:
             "tried": how,
             "found": int(discovered.table["class"].nunique()),
             "threshold": discovered.model.threshold,
-            "notes": [*said, *smaller],
+            "notes": said,
+            "adapted": smaller,
         }
         write_report(discovered, facts, self.out / "report.html")
         return facts

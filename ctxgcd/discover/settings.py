@@ -18,6 +18,7 @@ from ctxgcd.runs import refuse
 FILE = Path(__file__).parent / "presets.yaml"
 STEPS = 8  # an epoch should have so many, where the images allow it
 LEAST_BATCH = 16
+SIZES = (8, 1024)  # of the square views, in pixels
 IMAGES_A_CLASS = 4  # of the largest K that an estimate tries
 
 
@@ -65,6 +66,8 @@ def chosen(name: str, backbone: str | None, weights: str | None, size: int | Non
     entry, sizes = _backbone(wanted, weights, presets.backbones)
     protocol = preset.protocol.model_dump() | sizes | preset.overrides.get(wanted, {}) | {"backbone": wanted}
     if size is not None:
+        if not SIZES[0] <= size <= SIZES[1]:
+            raise UserError(f"--size is {size}; give {SIZES[0]} to {SIZES[1]:,} pixels")
         protocol |= {"resize": round(size * protocol["resize"] / protocol["crop"]), "crop": size}
     protocol["threads"] = cores()
     return {

@@ -20,8 +20,12 @@ def stamp(folder: Path, paths: Sequence[str]) -> str:
     """Return what changes when an image comes, goes or is written anew: sixteen digits over names, sizes and times."""
     digest = hashlib.sha256()
     for path in paths:
-        found = (folder / path).stat()
-        digest.update(f"{path}\0{found.st_size}\0{found.st_mtime_ns}\0".encode(errors="surrogateescape"))
+        try:
+            found = (folder / path).stat()
+            of = f"{found.st_size}\0{found.st_mtime_ns}"
+        except OSError:  # a link to nowhere: packing tells that it cannot be read
+            of = "absent"
+        digest.update(f"{path}\0{of}\0".encode(errors="surrogateescape"))
     return digest.hexdigest()[:16]
 
 
@@ -41,6 +45,9 @@ def read_labels(file: Path, folder: Path, paths: Sequence[str]) -> tuple[dict[st
     if repeated := len(given) - len(once):
         said.append(f"{file.name}: {repeated:,} lines say again what another one says; ignored")
     labels = dict(zip(once["path"], once["class"], strict=True))
+    alike = {name.casefold(): name for name in labels.values()}
+    if other := next((name for name in labels.values() if name != alike[name.casefold()]), None):
+        said.append(f"{file.name}: {other!r} and {alike[other.casefold()]!r} count as two classes")
     if not labels:
         raise UserError(f"{file} labels no image; give some images of at least one known class a label")
     there = set(paths)
@@ -60,10 +67,12 @@ def _relative(path: str, folder: Path) -> str:
 
 
 def make_split(paths: Sequence[str], labels: Mapping[str, str]) -> pd.DataFrame:
-    """Return the split of all images: one part, class ids by the sorted names of the known classes, -1 unlabelled."""
-    names = sorted(set(labels.values()))
-    ids = {name: number for number, name in enumerate(names)}
+    """Return the split of all images: one part, class ids by the sorted names of the known classes, -1 unlabelled.
+
+    A class whose labelled images are not among `paths`, because none can be read, is not known.
+    """
     of = [labels.get(path, "") for path in paths]
+    ids = {name: number for number, name in enumerate(sorted(set(of) - {""}))}
     split = as_manifest(paths, [ids.get(name, -1) for name in of], of, ["train"] * len(paths))
     split["role"] = ["labelled" if name else "unlabelled" for name in of]
     if not (labelled := int((split["role"] == "labelled").sum())):

@@ -50,13 +50,17 @@ def save(path: Path, kind: str, content: Mapping[str, Any]) -> None:
     weights.save(path, {"kind": kind, "schema": SCHEMA, "digest": digest(content), **content})
 
 
-def load(path: Path, kind: str) -> dict[str, Any]:
-    """Read what `save` wrote. Raises UserError for a damaged file, another kind or another schema."""
-    anew = "delete it to start that run anew"
+def load(path: Path, kind: str, anew: str = "delete it to start that run anew") -> dict[str, Any]:
+    """Read what `save` wrote. Raises UserError for a damaged file, another kind or another schema.
+
+    anew: what to do then.
+    """
     try:
         content = torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:  # unpickling raises many kinds; each means a damaged or foreign file
-        raise UserError(f"{path} cannot be read, is damaged or no file of ctxgcd ({error!r:.80}); {anew}") from None
+        raise UserError(
+            f"{path} cannot be read, is damaged or no file of ctxgcd ({type(error).__name__}); {anew}"
+        ) from None
     if not isinstance(content, dict) or content.pop("kind", None) != kind:
         raise UserError(f"{path} is no {kind} of ctxgcd; give the right file, or {anew}")
     if (schema := content.pop("schema", None)) != SCHEMA:

@@ -15,6 +15,8 @@ from torchvision import transforms
 from torchvision.transforms import InterpolationMode
 from torchvision.transforms import functional as F
 
+from ctxgcd.benchmarks.registry import SOURCES
+from ctxgcd.benchmarks.source import open_rgb
 from ctxgcd.errors import UserError
 from ctxgcd.features import extract_test_view, extract_view_bank, load_kept
 from ctxgcd.images.sampler import draw_batches
@@ -447,3 +449,30 @@ def test_damaged_kept_features_are_refused(tmp_path: Path, kind: str) -> None:
         path.write_bytes({"cut": content[:-8], "empty": b"", "foreign": b"something else"}[kind])
     with pytest.raises(UserError, match=r"kept features .* delete them and run again"):
         load_kept(path, (5,))
+
+
+def test_own_photographs_stand_upright_and_official_ones_as_they_are(tmp_path: Path) -> None:
+    picture = Image.new("RGB", (30, 20), "white")
+    picture.paste("red", (0, 0, 30, 10))
+    exif = Image.Exif()
+    exif[0x0112] = 6  # the camera was turned
+    picture.save(tmp_path / "a.png", exif=exif)
+    (own,) = SOURCES["folder"].images(tmp_path, ["a.png"])
+    assert (own.size, own.getpixel((19, 15)), own.getpixel((0, 15))) == ((20, 30), (255, 0, 0), (255, 255, 255))
+    (official,) = SOURCES["cub"].images(tmp_path, ["a.png"])
+    assert official.size == (30, 20)
+
+
+@pytest.mark.parametrize("suffix", ["png", "tif"])
+def test_16_bit_greys_are_no_white_image(tmp_path: Path, suffix: str) -> None:
+    greys = np.arange(0, 256, 8, dtype=np.uint8).reshape(4, 8)
+    Image.fromarray(greys.astype(np.uint16) * 257).save(tmp_path / f"a.{suffix}")
+    assert np.array_equal(np.asarray(open_rgb(tmp_path / f"a.{suffix}"))[..., 0], greys)
+
+
+def test_a_panorama_is_read_and_a_bomb_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    Image.new("1", (20_000, 10_000)).save(tmp_path / "wide.png")
+    assert open_rgb(tmp_path / "wide.png").size == (20_000, 10_000)
+    monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 1000)
+    with pytest.raises(UserError, match=r"wide.png has more than 537 million pixels; make it smaller"):
+        open_rgb(tmp_path / "wide.png")
