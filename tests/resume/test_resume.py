@@ -56,8 +56,8 @@ def test_the_results_are_those_of_an_uninterrupted_run(clean: Path, tmp_path: Pa
 
 def test_a_value_changed_and_changed_back_finds_its_runs(clean: Path) -> None:
     before, params = results(clean), (clean / "params.yaml").read_text()
-    shrink(clean, **{**LONG, "epochs": 5})
-    assert "epoch 5/5" in finish(clean, TABLE, "--cores", "2")
+    shrink(clean, **{**LONG, "epochs": 6})
+    assert "epoch 6/6" in finish(clean, TABLE, "--cores", "2")
     assert results(clean) != before
     (clean / "params.yaml").write_text(params)
     told = finish(clean, TABLE, "--cores", "2")

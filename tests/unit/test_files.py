@@ -97,8 +97,8 @@ def test_cut_files_of_the_embedding(tmp_path: Path, name: str, share: float) -> 
 
 
 SCRIPTS = {  # what each is called with, and the file that is damaged
-    "make_table": ("metrics.json", "--request {} --stem out --metrics metrics.json"),
-    "summarize_scores": ("metrics.json", "--benchmark x --out out --metrics metrics.json"),
+    "make_table": ("metrics.json", "--request {} --stem out --metrics metrics.json --asked x"),
+    "summarize_scores": ("metrics.json", "--benchmark x --out out --metrics metrics.json --asked x"),
     "draw_curves": ("history.csv", "--benchmark x --out out.png --histories history.csv"),
     "draw_embedding": (
         "embeddings.npz",
