@@ -22,6 +22,9 @@ ROLES = ("labelled", "unlabelled", "test")
 SETS = ("unlabelled", "test")
 METRICS = ("v2", "v2b", "v1", "nmi", "ari", "purity")
 
+# Columns of what `ctxgcd predict` writes.
+PREDICTED = ("path", "class", "name", "confidence", "nearest", "score", "none_of_these")
+
 
 def number_text(value: float) -> str:
     """A number with all its digits, as the name of a row can hold it: 1, 0.3, 1e-07."""

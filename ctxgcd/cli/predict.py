@@ -10,6 +10,7 @@ from pathlib import Path
 from ctxgcd import api
 from ctxgcd.cli.common import Commands, add_command, note, print_json
 from ctxgcd.errors import UserError
+from ctxgcd.names import PREDICTED
 
 
 def add(commands: Commands) -> None:
@@ -39,10 +40,9 @@ def add(commands: Commands) -> None:
 
 
 def _call(arguments: argparse.Namespace) -> None:
-    from ctxgcd.discover.predict import COLUMNS
     from ctxgcd.files import replacing
 
-    if arguments.out.exists() and not _is_a_prediction(arguments.out, ",".join(COLUMNS)):
+    if arguments.out.exists() and not _is_a_prediction(arguments.out):
         raise UserError(f"{arguments.out} exists and was not written by `ctxgcd predict`; name another file with --out")
     with redirect_stdout(sys.stderr):  # progress
         table, about = api.predict(arguments.model, arguments.folder, threshold=arguments.threshold)
@@ -60,6 +60,6 @@ def _call(arguments: argparse.Namespace) -> None:
     )
 
 
-def _is_a_prediction(file: Path, head: str) -> bool:
+def _is_a_prediction(file: Path) -> bool:
     with open(file, encoding="utf-8", errors="replace") if file.is_file() else nullcontext(("",)) as lines:
-        return next(iter(lines), "").rstrip("\n") == head
+        return next(iter(lines), "").rstrip("\n") == ",".join(PREDICTED)

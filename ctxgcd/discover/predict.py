@@ -18,15 +18,14 @@ from ctxgcd.errors import UserError
 from ctxgcd.features import BATCH
 from ctxgcd.images.store import left_out, pack
 from ctxgcd.models.precision import computing
+from ctxgcd.names import PREDICTED
 from ctxgcd.progress import Progress
 from ctxgcd.training.devices import borrowed_devices, compute_alike
 from ctxgcd.training.train import open_cropper
 
-COLUMNS = ["path", "class", "name", "confidence", "nearest", "score", "none_of_these"]
-
 
 def predict(model: Path, folder: Path, threshold: float | None) -> tuple[pd.DataFrame, dict[str, Any]]:
-    """Return a line of COLUMNS for each image that can be read, and facts: threshold and the unreadable ones."""
+    """Return a line (names.PREDICTED) for each image that can be read, and facts: threshold, unreadable images."""
     if threshold is not None and not -1 <= threshold <= 1:
         raise UserError(f"--threshold is {threshold}; a score lies between -1 and 1")
     made = models.load(model)
@@ -56,4 +55,4 @@ def predict(model: Path, folder: Path, threshold: float | None) -> tuple[pd.Data
 
         table, _ = made.classified(kept(), [path for path in paths if path not in unreadable])
     table["none_of_these"] = (table["score"] < threshold).astype(int)
-    return table[COLUMNS], {"threshold": threshold, "unreadable": unreadable}
+    return table[list(PREDICTED)], {"threshold": threshold, "unreadable": unreadable}

@@ -18,9 +18,8 @@ from ctxgcd.tables.audit import audit, audit_listing
 from ctxgcd.tables.display import benchmark_name, method_name
 from ctxgcd.tables.published import KEYS
 from ctxgcd.tables.status import status, status_listing
-from ctxgcd.targets import asked_runs, benchmark_files, existing_metrics, planned_rows, seeds_of
+from ctxgcd.targets import SHOWN, asked_runs, benchmark_files, existing_metrics, planned_rows, shown_run
 
-SHOWN = "full-paper"  # the row whose first seed is looked into
 HEADS = {"main": "Main table", "ablation": "Ablation", "sensitivity": "Sensitivity", "statistics": "Statistics"}
 HEADS |= {"terms": "Loss terms", "unknowns": "What the paper leaves open", "speed": "Faster settings"}
 FIGURES = {
@@ -146,7 +145,7 @@ def _benchmark(
     figures = {name: results / "figures" / f"{name}_{benchmark}.png" for name in FIGURES}
     drawn = [png(file, captions[name]) for name, file in figures.items() if file.is_file()]
     inner += [Section("Figures", drawn)] if drawn else []
-    shown = Run(benchmark, SHOWN, seeds_of(params, "main", benchmark)[0])
+    shown = shown_run(params, benchmark)
     made = read_made(Path(shown.folder), results / "splits" / f"{benchmark}.csv", open_packed(store))
     if made:
         own_metrics = [run for run in runs if (run["row"], run["seed"]) == (shown.row, shown.seed)]
