@@ -54,7 +54,7 @@ class OwnImages(Source):
     def images(self, folder: Path, paths: Sequence[str]) -> Iterator[Image.Image]:
         """Yield the images as a person sees them: a camera held upright writes a turned picture and a tag."""
         for path in paths:
-            yield open_rgb(folder / path, upright=True)
+            yield open_rgb(folder / path, as_seen=True)
 
     def list_files(self, folder: Path) -> list[Path]:
         files = [name for name in (self.listing, self.labelled) if name]

@@ -7,6 +7,7 @@ import warnings
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,9 +17,7 @@ from PIL import Image, ImageOps
 
 from ctxgcd.errors import UserError
 
-LARGEST = 2**28  # pixels; Pillow takes twice as many, where its own limit stops panoramas of 180 million
-Image.MAX_IMAGE_PIXELS = LARGEST
-warnings.simplefilter("ignore", Image.DecompressionBombWarning)
+LARGEST = 2**28  # pixels, half of what people's own panoramas may have; Pillow's own limit stops at 179 million
 
 MANIFEST_COLUMNS = ("id", "path", "class_id", "class_name", "part")
 
@@ -74,23 +73,34 @@ class Source(ABC):
             yield open_rgb(folder / path)
 
 
-def open_rgb(path: Path, upright: bool = False) -> Image.Image:
+def open_rgb(path: Path, as_seen: bool = False) -> Image.Image:
     """Decode one image file to RGB; raises UserError that names the file.
 
-    upright: turn it as its EXIF tag says. The published loaders (torchvision's pil_loader) do not, and the pixels of
-    the official data sets are those that the published numbers were measured on.
+    as_seen: as a person sees it: turned as its EXIF tag says, 16-bit greys in their shades, and panoramas too. The
+    published loaders (torchvision's pil_loader) do none of this, and the pixels of the official data sets are those
+    that the published numbers were measured on.
     """
     if not path.is_file():
         raise missing(path)
     try:
-        with Image.open(path) as image:
-            return _eight_bits(ImageOps.exif_transpose(image) if upright else image).convert("RGB")
-    except Image.DecompressionBombError:
-        raise UserError(
-            f"{path} has more than {2 * LARGEST / 1e6:.0f} million pixels; make it smaller, or take it out"
-        ) from None
+        with _panoramas() if as_seen else nullcontext(), Image.open(path) as image:
+            return (_eight_bits(ImageOps.exif_transpose(image)) if as_seen else image).convert("RGB")
     except Exception as error:  # a broken file can make a decoder raise nearly anything
-        raise UserError(f"{path} cannot be decoded as an image ({error}); replace it, or take it out") from error
+        too_large = as_seen and isinstance(error, Image.DecompressionBombError)
+        why = f"more than {2 * LARGEST:,} pixels" if too_large else error
+        raise UserError(f"{path} cannot be decoded as an image ({why}); replace it, or take it out") from error
+
+
+@contextmanager
+def _panoramas() -> Iterator[None]:
+    """Let Pillow read what its own limit takes for an attack."""
+    before, Image.MAX_IMAGE_PIXELS = Image.MAX_IMAGE_PIXELS, LARGEST
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", Image.DecompressionBombWarning)
+            yield
+    finally:
+        Image.MAX_IMAGE_PIXELS = before
 
 
 def _eight_bits(image: Image.Image) -> Image.Image:
