@@ -109,8 +109,8 @@ class Handler(BaseHTTPRequestHandler):
         try:
             for place in range(0, min(end, len(body)), b.piece):
                 piece = body[place : min(place + b.piece, end)]
+                b.given[number] += len(piece)  # before the client, which may end with this piece, has it
                 self.wfile.write(piece)
-                b.given[number] += len(piece)
                 time.sleep(b.delay)
         except OSError:
             return  # the client was killed

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import csv
-import os
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 import yaml
 
+from tests import forked
 from tests.fixtures import Painter
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -43,16 +41,8 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def snakemake(project: Path, *words: str) -> tuple[int, str]:
     """Exit status and both output streams of a call."""
-    done = subprocess.run(
-        [str(Path(sys.executable).parent / "snakemake"), *words],
-        cwd=project,
-        env={**os.environ, "CTXGCD_DATA": str(project / "data"), "PYTHONPATH": str(project)},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        timeout=300,
-    )
-    return done.returncode, done.stdout
+    own = {"CTXGCD_DATA": str(project / "data"), "PYTHONPATH": str(project)}
+    return forked.snakemake(project, own, *words, patience=300)
 
 
 def test_without_any_benchmark_one_sentence(project: Path) -> None:

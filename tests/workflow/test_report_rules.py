@@ -8,11 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import timm
-import torch
 
 from tests.results import ARTIST, IMAGES, NAMES, write_photographs
-from tests.workflow.test_workflow import EIGHT, OWN, Project, add_own, fresh, shrink
+from tests.workflow.test_workflow import EIGHT, OWN, Project, add_own, fresh, shrink, write_weights
 
 MADE = [f"results/main_{OWN}.html", f"results/figures/embedding_{OWN}.png", "results/audit_published.html"]
 
@@ -23,9 +21,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Project:
     folder = tmp_path_factory.mktemp("photographs")
     write_photographs(folder / OWN)
     project = fresh(folder / "project", folder)
-    torch.manual_seed(0)
-    net = timm.create_model("vit_tiny_patch16_224", img_size=32, num_classes=0)
-    torch.save(net.state_dict(), project.folder / "tiny.pth")
+    write_weights(project.folder)
 
     def small(content: dict[str, Any]) -> None:
         shrink(content, {name: content["benchmarks"][name]["images"] for name in EIGHT})
