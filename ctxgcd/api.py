@@ -113,9 +113,9 @@ def discover(
     Raises:
         UserError: what was given cannot be used.
     """
-    from ctxgcd.discover import run
+    from ctxgcd.discover.asked import ask
 
-    return run.discover(
+    asked = ask(
         Path(folder),
         Path(labels),
         Path(out),
@@ -126,6 +126,9 @@ def discover(
         size=size,
         seed=seed,
     )
+    from ctxgcd.discover import run  # torch, once it is known that this can be done
+
+    return run.discover(asked)
 
 
 def predict(
@@ -146,9 +149,12 @@ def predict(
     Raises:
         UserError: the model or the folder cannot be used.
     """
+    from ctxgcd.discover.asked import ask_to_predict
+
+    paths = ask_to_predict(Path(model), Path(folder), threshold)
     from ctxgcd.discover import predict as predicting
 
-    return predicting.predict(Path(model), Path(folder), threshold)
+    return predicting.predict(Path(model), Path(folder), paths, threshold)
 
 
 def export(model: Path | str, out: Path | str) -> dict[str, Any]:
@@ -163,6 +169,9 @@ def export(model: Path | str, out: Path | str) -> dict[str, Any]:
     Raises:
         UserError: the model cannot be used, a package of the extra `export` is missing, or the outputs differ.
     """
+    from ctxgcd.discover.asked import check_model
+
+    check_model(Path(model))
     from ctxgcd.discover import export as exporting
 
     return exporting.export(Path(model), Path(out))

@@ -46,6 +46,12 @@ def replacing(path: Path) -> Iterator[Path]:
             temporary.unlink(missing_ok=True)
 
 
+def clear_unfinished(folder: Path) -> None:
+    """Delete what `replacing` left in a folder where its process was killed; no other one may be writing there."""
+    for left in folder.glob(".*.tmp*"):
+        left.unlink(missing_ok=True)
+
+
 def write_text(path: Path, text: str) -> None:
     """Write UTF-8 text whole, its line ends as they are."""
     with replacing(path) as temporary:

@@ -1,21 +1,28 @@
-"""Lines that say how far something is."""
+"""How far something is: lines in a file, a bar on a terminal."""
 
 from __future__ import annotations
 
+import sys
 import time
+
+from ctxgcd.terminal import bar
 
 EVERY = 2.0  # seconds between two lines
 MB = 1_000_000
 
 
 class Progress:
-    """Prints how far something is, its rate and the time left: at most one line every two seconds, and the last."""
+    """Prints how far something is, its rate and the time left: at most one line every two seconds, and the last.
+
+    On a terminal each is drawn over the one before.
+    """
 
     def __init__(self, what: str, total: int | None, unit: str = "images", done: int = 0, scale: int = 1) -> None:
         """Count from `done` to `total` (None: not known); amounts are shown divided by `scale`, in `unit`."""
         self.what, self.total, self.unit, self.done, self.scale = what, total, unit, done, scale
         self.first = done
         self.started = self.shown = time.monotonic()
+        self.drawn = False
 
     def add(self, amount: int = 1) -> None:
         """Count `amount` more."""
@@ -23,7 +30,11 @@ class Progress:
         now = time.monotonic()
         if now - self.shown >= EVERY or self.done == self.total:
             self.shown = now
-            print(f"  {self._line((self.done - self.first) / max(now - self.started, 1e-9))}", flush=True)
+            line = f"  {self._line((self.done - self.first) / max(now - self.started, 1e-9))}"
+            if self.total and sys.stdout.isatty():
+                line = bar(self.done / self.total, line, again=self.drawn)
+                self.drawn = True
+            print(line, flush=True)
 
     def _line(self, rate: float) -> str:
         digits = 0 if self.scale == 1 else 1

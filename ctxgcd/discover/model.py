@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import normalize
 
-from ctxgcd.errors import UserError
+from ctxgcd.discover.asked import MODEL
 from ctxgcd.methods.registry import TRAINED
 from ctxgcd.models import weights
 from ctxgcd.models.backbone import Backbone, cut
@@ -22,7 +22,7 @@ from ctxgcd.models.precision import computing
 from ctxgcd.training import checkpoint
 from ctxgcd.training.devices import compiled
 
-KIND, FILE = "ctxgcd-discovery", "model.pt"
+KIND = "ctxgcd-discovery"
 NONE_OF_THESE = 0.01  # share of the unlabelled training images whose score lies below the threshold
 
 
@@ -154,14 +154,12 @@ def save(model: Model, folder: Path) -> None:
         "examples": list(model.examples),
         "features": model.features.cpu().half(),
     }
-    checkpoint.save(folder / FILE, KIND, content)
+    checkpoint.save(folder / MODEL, KIND, content)
 
 
 def load(folder: Path) -> Model:
-    """Read what `save` wrote. Raises UserError where it is not there, is damaged or of another version."""
-    if not (folder / FILE).is_file():
-        raise UserError(f"{folder} holds no {FILE}; name the folder `model` that `ctxgcd discover` has written")
+    """Read what `save` wrote. Raises UserError where it is damaged or of another version."""
     again = "call `ctxgcd discover` with the same --out again, or copy the folder anew"
-    content = checkpoint.load(folder / FILE, KIND, again)
+    content = checkpoint.load(folder / MODEL, KIND, again)
     content["features"] = content["features"].float()
     return build(content.pop("parameters"), content.pop("state"), content.pop("network"), **content)

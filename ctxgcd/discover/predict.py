@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,10 +11,9 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from ctxgcd.benchmarks.own import images_below, not_read
+from ctxgcd.benchmarks.own import not_read
 from ctxgcd.discover import model as models
 from ctxgcd.discover.settings import cores
-from ctxgcd.errors import UserError
 from ctxgcd.features import BATCH
 from ctxgcd.images.store import left_out, pack
 from ctxgcd.models.precision import computing
@@ -24,12 +23,11 @@ from ctxgcd.training.devices import borrowed_devices, compute_alike
 from ctxgcd.training.train import open_cropper
 
 
-def predict(model: Path, folder: Path, threshold: float | None) -> tuple[pd.DataFrame, dict[str, Any]]:
+def predict(
+    model: Path, folder: Path, paths: Sequence[str], threshold: float | None
+) -> tuple[pd.DataFrame, dict[str, Any]]:
     """Return a line (names.PREDICTED) for each image that can be read, and facts: threshold, unreadable images."""
-    if threshold is not None and not -1 <= threshold <= 1:
-        raise UserError(f"--threshold is {threshold}; a score lies between -1 and 1")
     made = models.load(model)
-    paths = images_below(folder)
     if left := not_read(folder):
         print(f"note: {left}", flush=True)
     p = made.parameters

@@ -16,16 +16,15 @@ import pandas as pd
 import torch
 import yaml
 
-from ctxgcd.benchmarks.own import images_below, not_read
 from ctxgcd.discover import model as models
+from ctxgcd.discover.asked import Asked
 from ctxgcd.discover.model import Model
 from ctxgcd.discover.report import Discovered, write_report
-from ctxgcd.discover.settings import chosen, estimate_of, fitted
-from ctxgcd.discover.split import check_classes, make_split, read_labels, stamp
-from ctxgcd.errors import UserError
+from ctxgcd.discover.settings import estimate_of, fitted
+from ctxgcd.discover.split import check_classes, make_split
 from ctxgcd.estimate import estimate_k
 from ctxgcd.features import extract_test_view, extract_view_bank, load_kept
-from ctxgcd.files import read_object, read_rows, replacing, write_rows, write_text
+from ctxgcd.files import clear_unfinished, read_object, read_rows, replacing, write_rows, write_text
 from ctxgcd.images.store import left_out, pack
 from ctxgcd.models.weights import prepare
 from ctxgcd.runs import code_hash, identity
@@ -35,64 +34,19 @@ from ctxgcd.training.devices import borrowed_devices, compute_alike
 from ctxgcd.training.train import load_backbone, open_cropper, run
 from ctxgcd.training.views import BATCH
 
-ASKED = "asked.json"  # in OUT/work: what the discovery there was asked for
-RESULTS = ("predictions.csv", "report.html", "unreadable.csv", "model")
 COLUMNS = ["path", "class", "name", "confidence", "nearest", "score"]
 
 
-def discover(
-    folder: Path,
-    labels: Path,
-    out: Path,
-    *,
-    classes: int | None,
-    preset: str,
-    backbone: str | None,
-    weights: str | None,
-    size: int | None,
-    seed: int,
-) -> dict[str, Any]:
+def discover(asked: Asked) -> dict[str, Any]:
     """Do what api.discover describes."""
-    values = chosen(preset, backbone, weights, size) | {"seed": seed, "benchmark": folder.resolve().name}
-    paths = images_below(folder)
-    of, said = read_labels(labels, folder, paths)
-    split = make_split(paths, of)
-    check_classes(classes, len(set(of.values())), int((split["role"] == "unlabelled").sum()))
-    said += filter(None, [not_read(folder)])
-    asked = {"images": stamp(folder, paths), "labels": of, "classes": classes or "auto", **values}
-    _begin(out, json.loads(json.dumps(asked)))
-    for line in said:
+    asked.begin()
+    for line in asked.notes:
         print(f"note: {line}", flush=True)
-    with owned(out / "work"), borrowed_devices(1) as [device]:
-        torch.set_num_threads(values["threads"])
+    with owned(asked.out / "work"), borrowed_devices(1) as [device]:
+        torch.set_num_threads(asked.values["threads"])
         compute_alike(device)
-        work = _Work(folder, out, values, device)
-        return work.discover(paths, of, classes, asked["images"], said)
-
-
-def _begin(out: Path, asked: dict[str, Any]) -> None:
-    """Make `out` the place of this discovery; results of another one, which is told, are deleted."""
-    file = out / "work" / ASKED
-    if out.exists() and not out.is_dir():
-        raise UserError(f"{out} is a file; name a new or an empty folder with --out")
-    if out.is_dir() and any(out.iterdir()) and not file.is_file():
-        raise UserError(f"{out} holds other files; name a new or an empty folder with --out")
-    if file.is_file():
-        try:
-            before = read_object(file)
-        except UserError:
-            before = {}
-        if before == asked:
-            return
-        changed = [key for key in asked if before.get(key) != asked[key]]
-        print(
-            f"{out} holds a discovery with other {', '.join(changed)}; its results are deleted, and what of its images "
-            "and features still serves is kept",
-            flush=True,
-        )
-        for name in RESULTS:
-            shutil.rmtree(out / name) if (out / name).is_dir() else (out / name).unlink(missing_ok=True)
-    write_text(file, json.dumps(asked, indent=1) + "\n")
+        clear_unfinished(asked.out)
+        return _Work(asked.folder, asked.out, asked.values, device).discover(asked)
 
 
 def _only(folder: Path) -> Path:
@@ -117,11 +71,11 @@ class _Work:
     values: dict[str, Any]
     device: torch.device
 
-    def discover(
-        self, paths: list[str], of: Mapping[str, str], classes: int | None, images: str, said: list[str]
-    ) -> dict[str, Any]:
-        v = self.values
-        place = _only(self.out / "work" / f"images-{_short([images, v['resize'], str(self.folder.resolve())])}")
+    def discover(self, asked: Asked) -> dict[str, Any]:
+        v, paths, of, classes, said = self.values, asked.paths, asked.labels, asked.classes, list(asked.notes)
+        place = _only(self.out / "work" / f"images-{_short([asked.images, v['resize'], str(self.folder.resolve())])}")
+        # Before the long work: weights that do not fit are told at once.
+        weights = prepare(v["model"], v["weights"], v["crop"], place / "weights.pt", v["sha256"])
         store = place / "images.npz"
         digest = pack("folder", self.folder, paths, v["resize"], store, v["threads"], leave_out=True)
         unreadable = left_out(store)
@@ -137,7 +91,7 @@ class _Work:
             print(f"note: {said[-1]}", flush=True)
         check_classes(classes, known, int((split["role"] == "unlabelled").sum()))
 
-        place, files = self._features(place, store, len(split))
+        place, files = self._features(place, store, weights, len(split))
         how = None
         if classes is None:
             classes, how = self._estimate(place, files, split, known)
@@ -170,13 +124,11 @@ class _Work:
         write_report(discovered, facts, self.out / "report.html")
         return facts
 
-    def _features(self, place: Path, store: Path, images: int) -> tuple[Path, dict[str, Path]]:
-        """Prepare the weights and keep the trunk's output; return where, and the files that a training reads."""
-        v, device = self.values, self.device
-        prepared = place / "weights.pt"
-        digest = prepare(v["model"], v["weights"], v["crop"], prepared, v["sha256"])
+    def _features(self, place: Path, store: Path, weights: str, images: int) -> tuple[Path, dict[str, Path]]:
+        """Keep the trunk's output, of weights with this hash; return where, and the files that a training reads."""
+        v, device, prepared = self.values, self.device, place / "weights.pt"
         of = ("model", "crop", "mean", "std", "tail_blocks", "view_bank", "view_bank_seed", "precision")
-        place = _only(place / f"features-{_short([digest, *(v[key] for key in of)])}")
+        place = _only(place / f"features-{_short([weights, *(v[key] for key in of)])}")
         files = {"store": store, "weights": prepared, "test_view": place / "test_view.npy"}
         if v["view_bank"]:
             files["view_bank"] = place / "view_bank.npy"

@@ -6,7 +6,6 @@ import os
 from pathlib import Path
 from typing import Any, Literal
 
-import timm
 import yaml
 from pydantic import Field
 
@@ -87,6 +86,8 @@ def _backbone(name: str, weights: str | None, known: dict[str, Backbone]) -> tup
     """The backbone, and the values of the protocol that follow from it."""
     if name in known:
         return known[name].model_copy(update={"weights": weights, "sha256": ""} if weights else {}), {}
+    import timm  # here, because it takes seconds
+
     if not timm.is_model(name):
         meant = nearest(name, known) or nearest(name, timm.list_models())
         raise UserError(

@@ -11,7 +11,7 @@ import os
 import shutil
 from pathlib import Path
 
-from ctxgcd.files import file_sha256, on_disk, replacing
+from ctxgcd.files import clear_unfinished, file_sha256, on_disk, replacing
 
 FILES = ("run.json", "history.csv", "params.yaml", "final.pt", "assignments.csv", "embeddings.npz")
 SUMS = "sha256.json"
@@ -64,6 +64,7 @@ def give(state: Path, out: Path) -> bool:
         with on_disk(kept):
             shutil.rmtree(kept) if kept.is_dir() else kept.unlink()
         return False
+    clear_unfinished(out)
     for name in FILES:  # copies: what DVC makes of the results must not reach the kept ones
         with on_disk(out / name), replacing(out / name) as temporary:
             shutil.copyfile(kept / name, temporary)

@@ -17,7 +17,7 @@ import yaml
 
 from ctxgcd.errors import UserError
 from ctxgcd.features import load_kept
-from ctxgcd.files import replacing, write_rows, write_text
+from ctxgcd.files import clear_unfinished, replacing, write_rows, write_text
 from ctxgcd.images.store import open_store
 from ctxgcd.images.views import Cropper
 from ctxgcd.methods.registry import TRAINED
@@ -57,6 +57,8 @@ def run(
     compute_alike(device)
     if processes.first and parameters["precision"] == "bf16" and not has_bf16(device):
         print("warning: this device has no bfloat16 instructions, so precision float32 would be faster", flush=True)
+    if processes.first:
+        clear_unfinished(state)
     begun = time.monotonic()
     by_id = split.sort_values("id")
     unlabelled, test = (split.loc[split.role == role, "id"].to_numpy() for role in ("unlabelled", "test"))

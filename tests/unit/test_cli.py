@@ -212,6 +212,28 @@ def test_colours_are_for_terminals(no_color: str | None, bold: bool) -> None:
     assert shown.count(b"\x1b") == (2 if bold else 0)
 
 
+def test_a_terminal_gets_a_bar_and_a_pipe_lines() -> None:
+    code = (
+        "from ctxgcd import progress\nprogress.EVERY = 0\np = progress.Progress('packed', 4)\n"
+        "for _ in range(4): p.add()\nraise SystemExit('error: what comes next')"
+    )
+    command = [sys.executable, "-c", code]
+    piped = subprocess.run(command, cwd=ROOT, env=ENVIRONMENT, stdout=subprocess.PIPE, text=True, check=False).stdout
+    assert [line.startswith(f"  packed: {n} of 4 images, ") for n, line in enumerate(piped.splitlines(), 1)] == [
+        True
+    ] * 4
+    ours, its = os.openpty()
+    environment = ENVIRONMENT | {"COLUMNS": "60"}
+    subprocess.run(command, cwd=ROOT, env=environment, stdout=its, stderr=subprocess.STDOUT, check=False)
+    os.close(its)
+    lines = os.read(ours, 4096).decode().splitlines()
+    os.close(ours)
+    assert [line.count("━") for line in lines] == [4, 8, 12, 16, 0]
+    assert [line.startswith("\x1b[1A\x1b[2K") for line in lines] == [False, True, True, True, False]
+    assert max(len(line.removeprefix("\x1b[1A\x1b[2K")) for line in lines) < 60
+    assert lines[-1] == "error: what comes next"
+
+
 def test_help_is_there_at_once() -> None:
     def seconds(command: list[str]) -> float:
         before = resource.getrusage(resource.RUSAGE_CHILDREN)

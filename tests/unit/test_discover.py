@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import json
 import os
 import re
 import shlex
@@ -283,7 +284,7 @@ def test_threshold(place: Place, found: dict[str, Any], out: Path, tmp_path: Pat
         (["predict", "out/model", "empty"], "empty holds no image"),
         (["predict", "out/model", "broken"], "none of the 1 images can be decoded, first: "),
         (["export", "nowhere", "x.onnx"], "nowhere holds no model.pt|export needs"),
-        (["predict", "damaged", "photos"], "damaged/model.pt cannot be read"),
+        (["predict", "damaged", "broken"], "damaged/model.pt cannot be read"),
         (
             ["discover", "photos", "--labels", "l.csv", "--out", "x", "--classes", "many"],
             "--classes is 'many'; give auto",
@@ -308,6 +309,46 @@ def test_commands_refuse(
     with pytest.raises(SystemExit, match=r"^2$"):
         main()
     assert re.search(problem, capsys.readouterr().err.splitlines()[-1])
+
+
+def test_a_mistake_is_told_before_torch_is_loaded(tmp_path: Path) -> None:
+    """That takes seconds; so do packing and features, before which weights that do not fit are told."""
+    Image.new("RGB", (9, 9)).save(tmp_path / "a.png")
+    Image.new("RGB", (9, 9), "red").save(tmp_path / "b.png")
+    for name, lines in {"one.csv": "a.png,ant", "none.csv": "", "all.csv": "a.png,ant\nb.png,bee"}.items():
+        (tmp_path / name).write_text(f"path,class\n{lines}\n")
+    discover = ["discover", ".", "--out", "out", "--labels"]
+    refused = {
+        "nowhere is no folder": ["discover", "nowhere", "--labels", "one.csv", "--out", "out"],
+        "nowhere.csv does not exist": [*discover, "nowhere.csv"],
+        "labels no image": [*discover, "none.csv"],
+        "all 2 images have a label": [*discover, "all.csv"],
+        "--classes is 9": [*discover, "one.csv", "--classes", "9"],
+        "weights of efficientnet_lite0: nowhere.pth does not exist": [*discover, "one.csv", "--weights", "nowhere.pth"],
+        "--settings": [*discover, "one.csv", "--settings", "fast"],
+        "--threshold is 2.0": ["predict", "model", ".", "--threshold", "2"],
+        "model holds no model.pt": ["export", "model", "x.onnx"],
+    }
+    code = (
+        "import io, json, sys\nfrom contextlib import redirect_stderr\nfrom ctxgcd.cli import main\n"
+        "for problem, words in json.loads(sys.argv[1]).items():\n"
+        "    sys.argv = ['ctxgcd', *words]\n"
+        "    with redirect_stderr(io.StringIO()) as told:\n"
+        "        try: main()\n"
+        "        except SystemExit as end: print(end.code, problem in told.getvalue(), 'torch' in sys.modules)\n"
+    )
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    command = [sys.executable, "-c", code, json.dumps(refused)]
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines() == ["2 True False"] * len(refused), done.stdout
+    assert not (tmp_path / "out").exists()
+
+
+def test_weights_that_do_not_fit_are_told_before_packing(place: Place, tmp_path: Path) -> None:
+    torch.save({"conv.weight": torch.zeros(1)}, tmp_path / "other.pth")
+    with pytest.raises(UserError, match=f"other.pth' for {MODEL} do not fit"):
+        place.discover(str(tmp_path / "out"), weights=tmp_path / "other.pth")
+    assert not list((tmp_path / "out").rglob("images.npz*"))
 
 
 def test_the_command_prints_progress_on_stderr_and_results_on_stdout(
@@ -443,7 +484,7 @@ def test_one_labelled_class_of_a_handful_of_images(place: Place, tmp_path: Path)
         ({"settings": "quik"}, "--settings: unknown preset 'quik'; did you mean 'quick'"),
         ({"backbone": "efficientnet_lite", "weights": None}, "did you mean 'efficientnet_lite0'"),
         ({"weights": None}, f"--backbone {MODEL} needs its weights"),
-        ({"weights": Path("nowhere.pth")}, "weights file nowhere.pth does not exist"),
+        ({"weights": Path("nowhere.pth")}, "weights of test_efficientnet: nowhere.pth does not exist"),
         ({"backbone": "efficientnet_lite0"}, "do not fit"),
         ({"size": 4}, "--size is 4; give 8 to 1,024 pixels"),
         ({"size": 5000}, "--size is 5000; give 8 to 1,024 pixels"),

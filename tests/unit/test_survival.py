@@ -15,7 +15,7 @@ import pytest
 import torch
 
 from ctxgcd.errors import UserError
-from ctxgcd.files import replacing, write_text
+from ctxgcd.files import clear_unfinished, replacing, write_text
 from ctxgcd.models.weights import build, prepare
 from ctxgcd.training import checkpoint, finished
 
@@ -48,6 +48,19 @@ def started(out: Path, **environment: str) -> subprocess.Popen[str]:
     assert process.stdout
     assert process.stdout.readline() == "ready\n"
     return process
+
+
+def test_what_a_killed_job_was_writing_is_cleared(tmp_path: Path) -> None:
+    for name in ("last.pt", "history.csv"):
+        process = started(tmp_path / name)
+        process.kill()
+        process.communicate()
+    kept = [tmp_path / "last.pt", tmp_path / ".hidden"]
+    for file in kept:
+        file.write_text("as it was")
+    assert len(list(tmp_path.iterdir())) == 4
+    clear_unfinished(tmp_path)
+    assert sorted(tmp_path.iterdir()) == sorted(kept)
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])

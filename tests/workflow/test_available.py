@@ -66,6 +66,11 @@ def test_a_plan_of_targets_makes_nothing(project: Path) -> None:
         ("aircraft", "kmeans", "0"),
     ]
     assert "scars" not in output
+    code, output = snakemake(project, "plan", "results/main_three.cvs")
+    assert code != 0
+    assert output.splitlines()[-1] == (
+        "error: plan: no rule makes 'results/main_three.cvs'; give a rule, or a file of results/"
+    )
     again, everything = snakemake(project, "-n", "--cores", "2", "plan")
     assert again == 0
     assert "scars" in everything  # alone it is of all_tables

@@ -18,7 +18,7 @@ from ctxgcd.benchmarks.fingerprint import data_fingerprint
 from ctxgcd.benchmarks.weights import is_address
 from ctxgcd.config import Official
 from ctxgcd.config import parse as parse_params
-from ctxgcd.errors import reported
+from ctxgcd.errors import UserError, reported
 from ctxgcd.last_words import repeat_last_words
 from ctxgcd.plan.plan import write_plan
 from ctxgcd.stopping import sign, stop_jobs_too
