@@ -8,8 +8,12 @@ with reported(job=False):
     if "plan" in TARGETS:
         wanted = [target for target in TARGETS if target != "plan"] or ["all_tables"]
         for target in wanted:
-            if target not in named and not any(one.is_producer(target) for one in workflow.rules):
-                raise UserError(f"plan: no rule makes '{target}'; give a rule, or a file of results/")
+            if target not in named and not any(
+                one.is_producer(target) for one in workflow.rules
+            ):
+                raise UserError(
+                    f"plan: no rule makes '{target}'; give a rule, or a file of results/"
+                )
         asked = [run for target in wanted for run in runs_behind(target)]
         print(write_plan(PARAMS, asked, Path("work/plan.csv")))
         sys.exit()
