@@ -48,7 +48,7 @@ def replacing(path: Path) -> Iterator[Path]:
 
 def clear_unfinished(folder: Path) -> None:
     """Delete what `replacing` left in a folder where its process was killed; no other one may be writing there."""
-    for left in folder.glob(".*.tmp*"):
+    for left in folder.glob(".*.[0-9]*.tmp*"):
         left.unlink(missing_ok=True)
 
 

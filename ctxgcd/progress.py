@@ -30,11 +30,12 @@ class Progress:
         now = time.monotonic()
         if now - self.shown >= EVERY or self.done == self.total:
             self.shown = now
-            line = f"  {self._line((self.done - self.first) / max(now - self.started, 1e-9))}"
+            line = self._line((self.done - self.first) / max(now - self.started, 1e-9))
             if self.total and sys.stdout.isatty():
-                line = bar(self.done / self.total, line, again=self.drawn)
+                print(bar(self.done / self.total, line, again=self.drawn), flush=True)
                 self.drawn = True
-            print(line, flush=True)
+            else:
+                print(f"  {line}", flush=True)
 
     def _line(self, rate: float) -> str:
         digits = 0 if self.scale == 1 else 1

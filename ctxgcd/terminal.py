@@ -23,5 +23,5 @@ def bar(share: float, text: str, *, again: bool) -> str:
     Each ends as any other line, so that what is printed next, such as an error, stands below it.
     """
     filled = int(share * BAR)
-    line = f"{'━' * filled}{'╌' * (BAR - filled)} {text}"[: shutil.get_terminal_size().columns - 1]
+    line = f"[{'#' * filled}{'.' * (BAR - filled)}] {text}"[: shutil.get_terminal_size().columns - 1]
     return f"{ABOVE if again else ''}{line}"

@@ -55,7 +55,7 @@ def test_what_a_killed_job_was_writing_is_cleared(tmp_path: Path) -> None:
         process = started(tmp_path / name)
         process.kill()
         process.communicate()
-    kept = [tmp_path / "last.pt", tmp_path / ".hidden"]
+    kept = [tmp_path / "last.pt", tmp_path / ".own.tmp"]
     for file in kept:
         file.write_text("as it was")
     assert len(list(tmp_path.iterdir())) == 4
