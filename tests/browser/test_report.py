@@ -39,7 +39,7 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
     several = {"benchmarks": ["cub", "scars", "aircraft"], "rows": ["gcd", *rows[::-1]]}
     of_cub = {"benchmarks": ["cub"], "rows": rows}
     for table, asked in {"main_ssb": several, "sensitivity_cub": of_cub}.items():
-        request = {"table": table, "kind": table.partition("_")[0], "note": "", **asked}
+        request = {"table": table, "kind": table.partition("_")[0], "note": "", "absent": [], **asked}
         make_table(metrics, request, root / "results" / table)
     long = read_long(root / "results/sensitivity_cub.csv")
     sensitivity_curves(long, root / "results/figures/sensitivity_cub.png", "CUB")
