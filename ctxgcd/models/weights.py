@@ -45,7 +45,7 @@ def prepare(model: str, weights: str, crop: int, out: Path, sha256: str = "") ->
     else:
         state = _from_file(fetch_weights(weights, sha256))
     state = _without_classifier(model, state)
-    _check(net, state, f"weights '{weights}' for {model}")
+    _check(net, state, f"weights '{weights}' for {model} on images of {crop} pixels")
     save(out, state)
     digest = hashlib.sha256()
     for name in sorted(state):

@@ -169,7 +169,8 @@ def _gaps(params: Params, benchmark: str, without_run: bool, results: Path) -> l
     if duplicates.is_file():
         kinds = read_rows(duplicates, usecols=["kind"])["kind"].value_counts()
         pairs = [f"{kinds.get(kind, 0):,} {kind}" for kind in ("equal", "near")]
-        said.append(f"Pairs of images that occur in two of D^l, D^u and the test part: {' and '.join(pairs)}.")
+        of = "the labelled, the unlabelled and the test ones"
+        said.append(f"Pairs of images that occur in two of {of}: {' and '.join(pairs)}.")
     wanted = [Path(file) for file in benchmark_files(params, benchmark)]
     wanted = [file for file in wanted if file.suffix in (".csv", ".png")]
     runs = [Path(file) for file in benchmark_files(params, benchmark) if file.endswith("metrics.json")]

@@ -346,7 +346,7 @@ def test_a_mistake_is_told_before_torch_is_loaded(tmp_path: Path) -> None:
 
 def test_weights_that_do_not_fit_are_told_before_packing(place: Place, tmp_path: Path) -> None:
     torch.save({"conv.weight": torch.zeros(1)}, tmp_path / "other.pth")
-    with pytest.raises(UserError, match=f"other.pth' for {MODEL} do not fit"):
+    with pytest.raises(UserError, match=f"other.pth' for {MODEL} on images of 32 pixels do not fit"):
         place.discover(str(tmp_path / "out"), weights=tmp_path / "other.pth")
     assert not list((tmp_path / "out").rglob("images.npz*"))
 

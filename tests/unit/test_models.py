@@ -258,6 +258,7 @@ def test_missing_and_unexpected_keys_and_shapes_are_named(state: dict[str, Tenso
     assert "1 missing keys (blocks.3.attn.qkv.bias)" in sentence
     assert "1 unexpected keys (blocks.3.attn.extra)" in sentence
     assert "1 other shapes (pos_embed)" in sentence
+    assert "pixels do not fit" in sentence  # which a position embedding depends on
     assert not (tmp_path / "prepared.pt").exists()
 
 
