@@ -13,10 +13,9 @@ from ctxgcd.config import parse
 from ctxgcd.plots.sensitivity import sensitivity_curves
 from ctxgcd.report.make import make_report
 from ctxgcd.tables.aggregate import read_long
-from ctxgcd.tables.make import make_table
 from tests.browser.devtools import NAMES, Page, browser, find
 from tests.results import NAMES as CLASSES
-from tests.results import write_results
+from tests.results import write_results, write_table
 from tests.unit.test_tables import three
 
 ROOT = Path(__file__).parents[2]
@@ -36,11 +35,8 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
     stores = write_results(content, root)
     rows = ["full-paper", "full-paper+k=20", "full-paper+lambda_n=0.3"]
     metrics = [run for number, row in enumerate(rows) for run in three(row, 60.0 + number)]
-    several = {"benchmarks": ["cub", "scars", "aircraft"], "rows": ["gcd", *rows[::-1]]}
-    of_cub = {"benchmarks": ["cub"], "rows": rows}
-    for table, asked in {"main_ssb": several, "sensitivity_cub": of_cub}.items():
-        request = {"table": table, "kind": table.partition("_")[0], "note": "", "absent": [], **asked}
-        make_table(metrics, request, root / "results" / table)
+    write_table(metrics, root / "results/main_ssb", ["gcd", *rows[::-1]], ["cub", "scars", "aircraft"])
+    write_table(metrics, root / "results/sensitivity_cub", rows, ["cub"])
     long = read_long(root / "results/sensitivity_cub.csv")
     sensitivity_curves(long, root / "results/figures/sensitivity_cub.png", "CUB")
     with pytest.MonkeyPatch.context() as patch:

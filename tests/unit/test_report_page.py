@@ -40,9 +40,8 @@ from ctxgcd.report.run import embedding_block, gallery_blocks, read_made
 from ctxgcd.report.tables import table_grids
 from ctxgcd.report.thumbnails import COLUMNS, sheet, square, thumbnail
 from ctxgcd.tables.aggregate import read_long
-from ctxgcd.tables.make import make_table
 from ctxgcd.tables.render import as_markdown
-from tests.results import ARTIST, FILE, NAMES, write_results
+from tests.results import ARTIST, FILE, NAMES, write_results, write_table
 from tests.unit.test_tables import three
 
 ROOT = Path(__file__).parents[2]
@@ -185,16 +184,8 @@ def test_hollow_is_explained_where_a_published_value_is_drawn(
     rows = ["full-paper", "full-paper+lambda_n=0.3"]
     for benchmark in ("cub", "mine"):
         table = f"sensitivity_{benchmark}"
-        request = {
-            "table": table,
-            "kind": "sensitivity",
-            "rows": rows,
-            "benchmarks": [benchmark],
-            "note": "",
-            "absent": [],
-        }
         metrics = [run | {"benchmark": benchmark} for row in rows for run in three(row, 60.0)]
-        make_table(metrics, request, Path("results", table))
+        write_table(metrics, Path("results", table), rows, [benchmark])
         long = read_long(Path(f"results/{table}.csv"))
         sensitivity_curves(long, Path(f"results/figures/{table}.png"), benchmark)
     make_report(at, made[2], Path("results/report.html"))
@@ -306,8 +297,7 @@ def test_tables_have_the_numbers_of_the_rendered_ones(params: Params, file: Path
 def test_published_numbers_are_marked(params: Params, tmp_path: Path) -> None:
     rows = ["simgcd", "full-paper"]
     benchmarks = ["cub", "scars", "aircraft"]
-    request = {"table": "main_ssb", "kind": "main", "rows": rows, "benchmarks": benchmarks, "note": "", "absent": []}
-    make_table([run for row in rows for run in three(row, 60.0)], request, tmp_path / "main_ssb")
+    write_table([run for row in rows for run in three(row, 60.0)], tmp_path / "main_ssb", rows, benchmarks)
     grid = table_grids(params, "main_ssb", tmp_path)[0]
     assert grid.over == ["CUB", "Stanford Cars", "FGVC-Aircraft"]
     assert [cell.published.split("\u00a0")[0] for cell in grid.lines[0][2:5]] == ["60.3", "65.6", "57.7"]
