@@ -86,7 +86,7 @@ def is_ready(folder: Path, sources: dict[str, str]) -> bool:
         return False
     if not (folder / "bin" / "python").exists():
         raise UserError(
-            f"the Python that {folder.resolve()} was made with is gone; delete that folder and run the same command again"
+            f"the Python that {folder.resolve()} was made with is gone; delete it and run the same command again"
         )
     return True
 
@@ -123,7 +123,7 @@ def locked(folder: Path) -> Iterator[int]:
 def make(folder: Path, lock: int, otherwise: str) -> None:
     """Install everything into a folder, anew where an interrupted call has left a part.
 
-    pip holds the lock too: it may outlive this process. Raises UserError, which ends in `otherwise`, where a step fails.
+    pip holds the lock too: it may outlive this process. Raises UserError where a step fails, which ends in `otherwise`.
     """
     clear(folder)
     (folder / OURS).touch()
