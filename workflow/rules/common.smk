@@ -283,5 +283,7 @@ def benchmark_files(benchmark):
 # the same reason as above; a job on another machine does not know the targets of this call.
 if workflow.is_main_process:
     with reported(job=False):
-        asked_for = [run for target in TARGETS or ["all_tables"] for run in runs_behind(target)]
+        asked_for = [
+            run for target in TARGETS or ["all_tables"] for run in runs_behind(target)
+        ]
         os.environ.update(CTXGCD_RUNS=runs.limits_of(PARAMS, asked_for))
