@@ -746,6 +746,28 @@ def test_a_warm_up_of_the_whole_training_is_refused_in_the_dry_run(tiny: Project
     refused(project.call("-n", "all_tables"), f"benchmark {OWN}, row full-paper: ", "epoch 15 of 4; lower T_warm")
 
 
+@pytest.mark.parametrize("words", [("-n", "all_tables"), ("--cores", "1", "demo"), ("plan", "demo"), ("--unlock",)])
+@pytest.mark.parametrize("called_before", [False, True])
+def test_a_checkout_that_cannot_be_written_ends_with_a_sentence_alone(
+    tmp_path: Path, words: tuple[str, ...], called_before: bool
+) -> None:
+    project = fresh(tmp_path / "project", tmp_path)
+    if called_before:
+        for name in (".snakemake", "results", "work"):
+            (project.folder / name).mkdir()
+    folder = str(project.folder)
+    done = subprocess.run(["mount", "--bind", folder, folder], capture_output=True, text=True)
+    if done.returncode:
+        pytest.skip(f"a folder cannot be mounted here: {done.stderr.strip()}")
+    try:
+        subprocess.run(["mount", "-o", "remount,ro,bind", folder], check=True)
+        result = project.call(*words)
+    finally:
+        subprocess.run(["umount", "--lazy", folder], check=True)
+    refused(result, f"error: {folder}/.snakemake cannot be written, but files are made there; change the permissions")
+    assert len(result.output.strip().splitlines()) <= 3  # the sentence, and two lines of Snakemake's
+
+
 # -- how it is written -----------------------------------------------------------------------------------
 
 
