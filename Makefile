@@ -3,9 +3,9 @@ SHELL := /bin/bash
 PYTHON ?= python3
 VENV ?= .venv
 PYTHON_THERE ?= 3.12
-BIN := $(VENV)/bin
-LOCK := $(shell $(PYTHON) -c "import hashlib; print(hashlib.sha256(open('requirements.lock', 'rb').read()).hexdigest()[:16])")
-READY := $(VENV)/.ready-$(LOCK)
+override VENV := $(VENV:~/%=$(HOME)/%)
+# The folder that VENV names when a recipe starts: what runs from it keeps it when VENV names another one later.
+BIN = "$(or $(shell cd "$(VENV)/bin" 2>/dev/null && pwd -P),$(VENV)/bin)"
 
 .DEFAULT_GOAL := help
 .PHONY: help environment demo test test-browser check docs linkcheck verify soak format lock dvc.yaml restore bench \
@@ -14,33 +14,24 @@ READY := $(VENV)/.ready-$(LOCK)
 help: ## list the targets
 	@grep -E '^[a-z.]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
 
-environment: $(READY) ## make the environment (.venv, or VENV=folder)
-
-# Made anew whenever the lock file's content changes; a folder that this file did not make is left alone.
-$(READY): requirements.lock pyproject.toml
+# VENV is a link to VENV-HASH, of the content of requirements.lock and pyproject.toml and of Python's version.
+environment: ## make the environment (.venv, or VENV=folder) where its pins have changed or there is none
 	@$(PYTHON) -c "import sys; sys.exit(sys.version_info < (3, 11))" || \
-	  { echo "error: $(PYTHON) is older than Python 3.11; name a newer one: make PYTHON=python3.12 ..."; exit 2; }
-	@test ! -e $(VENV) -o -e $(VENV)/.ctxgcd || \
-	  { echo "error: $(VENV) exists but was not made by this Makefile; name another folder: make VENV=folder ..."; exit 2; }
-	rm -rf $(VENV)
-	$(PYTHON) -m venv $(VENV)
-	touch $(VENV)/.ctxgcd
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --requirement requirements.lock
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
-	touch $(READY)
+	  { echo "error: $(PYTHON) is no Python 3.11 or newer; name one: make PYTHON=python3.12 ..." >&2; exit 2; }
+	@$(PYTHON) -m workflow.scripts.make_environment "$(VENV)"
 
-demo: $(READY) ## train everything on the embedded benchmark and print its tables (minutes on two cores)
+demo: environment ## train everything on the embedded benchmark and print its tables (minutes on two cores)
 	$(BIN)/snakemake demo
 	@cat results/main_fashion.md results/ablation_fashion.md results/statistics_fashion.md results/sensitivity_fashion.md
 	@echo "Tables: results/*_fashion.{csv,md,tex,html}   figures: results/figures/*_fashion.png"
 
-test: $(READY) ## run the tests
+test: environment ## run the tests
 	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
 
-test-browser: $(READY) ## open the report in a headless Chromium (skipped, with the reason, where there is none)
+test-browser: environment ## open the report in a headless Chromium (skipped, with the reason, where there is none)
 	$(BIN)/python -m pytest -m browser tests/browser
 
-check: $(READY) ## lint, format, types, import contract, workflow lint
+check: environment ## lint, format, types, import contract, workflow lint
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
@@ -48,20 +39,20 @@ check: $(READY) ## lint, format, types, import contract, workflow lint
 	$(BIN)/snakefmt --check Snakefile workflow/rules
 	$(BIN)/snakemake --lint
 
-docs: $(READY) ## build the site in docs/_build; a broken link or reference fails
+docs: environment ## build the site in docs/_build; a broken link or reference fails
 	$(BIN)/python -m sphinx -W --keep-going -q docs docs/_build
 
-linkcheck: $(READY) ## ask every external link of the site whether it answers (needs a network)
+linkcheck: environment ## ask every external link of the site whether it answers (needs a network)
 	$(BIN)/python -m sphinx -q -b linkcheck docs docs/_build/linkcheck
 
-verify: $(READY) ## make the demo and compare its tables with the committed ones
+verify: environment ## make the demo and compare its tables with the committed ones
 	$(BIN)/snakemake demo
 	$(BIN)/python workflow/scripts/verify_results.py
 
-soak: $(READY) ## kill and stop a demo 50 times and compare its results with an uninterrupted one's (an hour)
+soak: environment ## kill and stop a demo 50 times and compare its results with an uninterrupted one's (an hour)
 	$(BIN)/python -m tests.resume.soak --kills 50
 
-format: $(READY) ## format Python and Snakemake files
+format: environment ## format Python and Snakemake files
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 	$(BIN)/snakefmt Snakefile workflow/rules
@@ -74,19 +65,19 @@ lock: ## resolve requirements.in into requirements.lock and the workflow's envir
 	PYTHONPATH=. .lock-venv/bin/python workflow/scripts/write_environment.py
 	rm -rf .lock-venv
 
-dvc.yaml: $(READY) ## write dvc.yaml from params.yaml
+dvc.yaml: environment ## write dvc.yaml from params.yaml
 	$(BIN)/python workflow/scripts/write_dvc_stages.py
 
-restore: $(READY) ## pull the results that DVC recorded and keep those that params.yaml and the code ask for now
+restore: environment ## pull the results that DVC recorded and keep those that params.yaml and the code ask for now
 	$(BIN)/python workflow/scripts/restore_results.py
 
-bench: $(READY) ## measure training steps and all else beside plain references (10 minutes; results/bench/)
+bench: environment ## measure training steps and all else beside plain references (10 minutes; results/bench/)
 	$(BIN)/python workflow/scripts/run_bench.py
 
-gpu-kit: $(READY) ## pack work/gpu-kit.tar for a GPU without a network (PHOTOGRAPHS=folder takes JPEGs along)
+gpu-kit: environment ## pack work/gpu-kit.tar for a GPU without a network (PHOTOGRAPHS=folder takes JPEGs along)
 	$(BIN)/python workflow/scripts/pack_gpu_kit.py --python-there $(PYTHON_THERE) --photographs "$(PHOTOGRAPHS)"
 
-publish: $(READY) ## copy the demo's tables and figures, and the bench's, to docs/measured/ and README.md
+publish: environment ## copy the demo's tables and figures, and the bench's, to docs/measured/ and README.md
 	$(BIN)/python workflow/scripts/publish_results.py fashion
 	if test -e results/bench/budget.csv; then $(BIN)/python workflow/scripts/publish_bench.py; fi
 

@@ -110,6 +110,17 @@ def require_space(folder: Path, needed: int, name: str) -> None:
         )
 
 
+def require_writable(*folders: Path) -> None:
+    """Raise UserError for a folder that cannot be written, or that is not there and cannot be made."""
+    for folder in folders:
+        there = next(path for path in (folder, *folder.absolute().parents) if path.exists())
+        if not (there.is_dir() and os.access(there, os.W_OK | os.X_OK)):
+            raise UserError(
+                f"{folder.absolute()} cannot be written, but files are made there; change the permissions or copy the "
+                "project to a folder where you may write"
+            )
+
+
 def file_sha256(path: Path) -> str:
     """Return the sha256 of a file's bytes."""
     with path.open("rb") as file:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -161,6 +162,7 @@ def resolve(params: Params, benchmark: str, row: str, seed: int) -> dict[str, An
             f"{where}: teacher_warmup_epochs {resolved['teacher_warmup_epochs']} exceeds epochs {resolved['epochs']}; "
             "give a warm-up that ends within the training"
         )
+    _check_values(resolved)
     if entry.images != "any":
         check_possible(resolved, entry.images.train)
     return resolved
@@ -301,7 +303,7 @@ def active_epochs(parameters: dict[str, Any]) -> int:
 
 
 def check_possible(resolved: dict[str, Any], images: int) -> None:
-    """Refuse values that are well formed but could not train or would silently train something else.
+    """Refuse a run that needs more training images than there are.
 
     images: number of training images, D^l and D^u together.
     """
@@ -320,13 +322,42 @@ def check_possible(resolved: dict[str, Any], images: int) -> None:
     if resolved["method"] != "full":
         return
     k, around = resolved["k"], resolved["neighbour_images"]
-    if k > min(images, around):
+    if k > images:
         raise UserError(
-            f"{where}: k is {k} (the query included) but must be at most neighbour_images ({around}) and the number of "
-            f"training images ({images}); give a smaller k"
+            f"{where}: k is {k} (the query included) but there are only {images} training images; give a smaller k"
         )
     if around // k > images:
         raise UserError(f"{where}: neighbour_images {around} asks for more queries than there are images; give fewer")
+
+
+def limits_of(params: Params, asked: Iterable[Run]) -> str:
+    """What `check_asked` reads of the runs whose number of images only their split tells, as JSON."""
+    own = {(run.benchmark, run.row) for run in asked if params.benchmarks[run.benchmark].images == "any"}
+    names = ("benchmark", "row", "method", "K", "batch_size", "k", "neighbour_images")
+    found = [resolve(params, benchmark, row, 0) for benchmark, row in sorted(own)]
+    return json.dumps([{name: one[name] for name in names if name in one} for one in found])
+
+
+def check_asked(benchmark: str, images: int) -> None:
+    """Refuse the first impossible run of a benchmark that the workflow leaves in the environment variable CTXGCD_RUNS.
+
+    So a run that its training would refuse is refused before any image is packed.
+    """
+    for resolved in json.loads(os.environ.get("CTXGCD_RUNS", "[]")):
+        if resolved["benchmark"] == benchmark:
+            check_possible(resolved, images)
+
+
+def _check_values(resolved: dict[str, Any]) -> None:
+    """Refuse values of `full` that are well formed but could not train or would silently train something else."""
+    if resolved["method"] != "full":
+        return
+    where = f"benchmark {resolved['benchmark']}, row {resolved['row']}"
+    k, around = resolved["k"], resolved["neighbour_images"]
+    if k > around:
+        raise UserError(
+            f"{where}: k is {k} (the query included) but must be at most neighbour_images ({around}); give a smaller k"
+        )
     if resolved["variant"] == "released" and resolved["reciprocal"] == "dataset":
         raise UserError(f"{where}: reciprocal 'dataset' has no meaning in variant released; use 'batch'")
     if resolved["tail_blocks"] == 0:

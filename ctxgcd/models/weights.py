@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import argparse
 import hashlib
 import importlib.util
+import shlex
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -38,14 +41,13 @@ def prepare(model: str, weights: str, crop: int, out: Path, sha256: str = "") ->
         sha256 over names, shapes and values. Raises UserError when they are missing or do not fit.
     """
     net = build(model, crop)
-    if weights == "hub":
-        state = _from_hub(model, crop)
-    elif weights == "package":
-        state = _from_package(model, net)
+    what = f"weights '{weights}' for {model} on images of {crop} pixels"
+    if weights in ("hub", "package"):
+        state = _from_hub(model, crop) if weights == "hub" else _from_package(model, net)
+        state = _without_classifier(model, state)
+        _check(net, state, what)
     else:
-        state = _from_file(fetch_weights(weights, sha256))
-    state = _without_classifier(model, state)
-    _check(net, state, f"weights '{weights}' for {model} on images of {crop} pixels")
+        state = _from_users_file(model, net, fetch_weights(weights, sha256), what)
     save(out, state)
     digest = hashlib.sha256()
     for name in sorted(state):
@@ -110,26 +112,94 @@ def _from_package(model: str, net: nn.Module) -> dict[str, Tensor]:
     return dict(zip(own, carried.values(), strict=True))
 
 
+def _from_users_file(model: str, net: nn.Module, path: Path, what: str) -> dict[str, Tensor]:
+    """The state dict that a file holds; a refusal also says where in the file one lies that fits."""
+    content = _read(path)
+    try:
+        state = _without_classifier(model, _state_dict(path, content))
+        _check(net, state, what)
+    except UserError as error:
+        raise UserError(f"{error}{_what_fits(model, net, path, content)}") from None
+    return state
+
+
 def _from_file(path: Path) -> dict[str, Tensor]:
+    return _state_dict(path, _read(path))
+
+
+def _read(path: Path) -> Any:
+    """What a file holds: tensors, plain types, and the arguments of a training program; no code of it runs."""
     if not path.is_file():
         raise UserError(f"weights file {path} does not exist; give an existing .pth, .pt or .safetensors file")
     try:
-        state = (
-            load_file(path)
-            if path.suffix == ".safetensors"
-            else torch.load(path, map_location="cpu", weights_only=True)
-        )
+        if path.suffix == ".safetensors":
+            return load_file(path)
+        with torch.serialization.safe_globals([argparse.Namespace]):
+            return torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:  # unpickling and safetensors raise many kinds; each means an unusable file
         raise UserError(
             f"weights file {path} cannot be read as plain tensors ({type(error).__name__}); give a state dict"
         ) from None
-    if not isinstance(state, dict) or not all(isinstance(n, str) and isinstance(v, Tensor) for n, v in state.items()):
-        held = ", ".join(list(map(str, state))[:4]) if isinstance(state, dict) else type(state).__name__
+
+
+def _state_dict(path: Path, content: Any) -> dict[str, Tensor]:
+    if not _is_state_dict(content):
+        held = ", ".join(list(map(str, content))[:4]) if isinstance(content, dict) else type(content).__name__
         raise UserError(
             f"weights file {path} is no backbone state dict (it holds {held}); a training checkpoint or another "
             "object was given where names and tensors of the backbone are expected"
         )
+    state: dict[str, Tensor] = content
     return state
+
+
+def _is_state_dict(content: Any) -> bool:
+    return isinstance(content, dict) and all(isinstance(n, str) and isinstance(v, Tensor) for n, v in content.items())
+
+
+def _what_fits(model: str, net: nn.Module, path: Path, content: Any) -> str:
+    """Where in a file, up to two keys deep, state dicts lie that fit but for a prefix, and how to save one alone."""
+    own = {name: value.shape for name, value in net.state_dict().items()}
+    some = max(own, key=len)
+    found = []
+    for keys, held in _nested(content, 2):
+        for prefix in sorted({name.removesuffix(some) for name in held if f".{name}".endswith(f".{some}")}):
+            state = {name.removeprefix(prefix): v for name, v in held.items() if name.startswith(prefix)}
+            if own == {name: v.shape for name, v in _without_classifier(model, state).items()}:
+                found.append((keys, prefix))
+    if not found:
+        return ""
+    places = [
+        " ".join([f"under {'.'.join(keys)!r}"] * bool(keys) + [f"with the prefix '{prefix}'"] * bool(prefix))
+        for keys, prefix in found
+    ]
+    keys, prefix = next((one for one in found if one[0][-1:] == ["teacher"]), found[0])  # DINO's own choice
+    inside = "".join(f"[{key!r}]" for key in keys)
+    if path.suffix == ".safetensors":
+        reading = f"import torch; from safetensors.torch import load_file; held = load_file({str(path)!r})"
+    else:
+        reading = (
+            "import argparse, torch; torch.serialization.add_safe_globals([argparse.Namespace]); "
+            f"held = torch.load({str(path)!r}, map_location='cpu')"
+        )
+    saving = (
+        f"torch.save({{n.removeprefix({prefix!r}): v for n, v in held{inside}.items() if n.startswith({prefix!r})}}, "
+        "'backbone.pth')"
+    )
+    command = f"python -c {shlex.quote(f'{reading}; {saving}')}"
+    if len(found) > 1:
+        return f"; state dicts that fit lie {' and '.join(places)}; save one alone: {command}"
+    return f"; the state dict that fits lies {places[0]}; save it alone: {command}"
+
+
+def _nested(content: Any, depth: int) -> Iterator[tuple[list[str], dict[str, Tensor]]]:
+    """The state dicts in a file's content with the keys that lead to them."""
+    if _is_state_dict(content):
+        yield [], content
+    elif isinstance(content, dict) and depth:
+        for key, held in content.items():
+            for keys, state in _nested(held, depth - 1):
+                yield [key, *keys], state
 
 
 def _without_classifier(model: str, state: dict[str, Tensor]) -> dict[str, Tensor]:

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import argparse
 import pickle
 import re
+import shlex
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -281,6 +285,65 @@ def test_a_training_checkpoint_is_refused(state: dict[str, Tensor], tmp_path: Pa
     sentence = told(lambda: from_file(tmp_path / "a.pth"))
     assert "no backbone state dict (it holds model, optimizer, epoch)" in sentence
     assert "training checkpoint" in sentence
+
+
+def saved_as_told(sentence: str, folder: Path) -> Path:
+    """Run the command with which a refusal ends; the file that it writes."""
+    command = shlex.split(sentence.partition(" alone: ")[2])
+    assert command[0] == "python"
+    subprocess.run([sys.executable, *command[1:]], cwd=folder, check=True)
+    return folder / "backbone.pth"
+
+
+@pytest.mark.parametrize(
+    ("suffix", "keys", "prefix", "place"),
+    [
+        (".pth", [], "module.", "lies with the prefix 'module.'; save it alone"),
+        (".safetensors", [], "module.backbone.", "lies with the prefix 'module.backbone.'; save it alone"),
+        (".pth", ["model"], "", "lies under 'model'; save it alone"),
+        (".pth", ["state", "teacher"], "backbone.", "lies under 'state.teacher' with the prefix 'backbone.'; save it"),
+    ],
+)
+def test_the_state_dict_that_fits_is_named(
+    state: dict[str, Tensor], tmp_path: Path, suffix: str, keys: list[str], prefix: str, place: str
+) -> None:
+    path = tmp_path / f"it's a{suffix}"
+    content: Any = {f"{prefix}{name}": value for name, value in state.items()}
+    content |= {"projector.weight": torch.ones(2)} if prefix else {}  # what lies outside the prefix
+    for key in reversed(keys):
+        content = {key: content, "epoch": 3, "args": argparse.Namespace(lr=0.1)}
+    torch.save(content, path) if suffix == ".pth" else save_file(content, path)
+    sentence = told(lambda: from_file(path))
+    assert f"; the state dict that fits {place}" in sentence
+    torch.save(state, tmp_path / "plain.pth")
+    assert from_file(saved_as_told(sentence, tmp_path)) == from_file(tmp_path / "plain.pth")
+
+
+def test_of_several_that_fit_all_are_named(state: dict[str, Tensor], tmp_path: Path) -> None:
+    """As DINO's full checkpoint holds them; its teacher is what its authors evaluate."""
+    student = {f"module.backbone.{name}": value + 1 for name, value in state.items() if value.is_floating_point()}
+    teacher = {f"backbone.{name}": value for name, value in state.items()} | {"head.last": torch.ones(2)}
+    path = tmp_path / "full.pth"
+    torch.save({"student": student, "teacher": teacher, "epoch": 9, "args": argparse.Namespace(arch="vit")}, path)
+    sentence = told(lambda: from_file(path))
+    assert "(it holds student, teacher, epoch, args)" in sentence
+    assert (
+        "; state dicts that fit lie under 'student' with the prefix 'module.backbone.' and under 'teacher' with the "
+        "prefix 'backbone.'; save one alone: "
+    ) in sentence
+    torch.save(state, tmp_path / "plain.pth")
+    assert from_file(saved_as_told(sentence, tmp_path)) == from_file(tmp_path / "plain.pth")
+
+
+def test_where_none_fits_none_is_named(state: dict[str, Tensor], tmp_path: Path) -> None:
+    path = tmp_path / "a.pth"
+    for changed in (
+        {name: value for name, value in state.items() if name != "cls_token"},
+        {**state, "blocks.99.extra": torch.ones(1)},
+        {**state, "pos_embed": torch.ones(1, 197, 192)},
+    ):
+        torch.save({"teacher": {f"backbone.{name}": value for name, value in changed.items()}}, path)
+        assert "that fit" not in told(lambda: from_file(path))
 
 
 class Trap:

@@ -721,6 +721,53 @@ def test_a_wrong_key_ends_with_a_sentence_alone(tiny: Project, tmp_path: Path) -
     assert len(result.output.strip().splitlines()) <= 3
 
 
+@pytest.mark.parametrize("change", [{"batch_size": 49}, {"neighbour_images": 49 * 4}])
+def test_more_than_the_images_of_a_folder_is_refused_before_packing(
+    tiny: Project, tmp_path: Path, change: dict[str, int]
+) -> None:
+    project = tiny.copy(tmp_path / "project")
+    project.change(lambda content: content["benchmarks"][OWN].update(overrides=change))
+    (name,) = change
+    run = f"results/runs/{OWN}/full-paper/seed0/metrics.json"
+    result = project.call("--cores", "1", run)
+    refused(result, f"error: benchmark {OWN}, row full-paper: {name} {change[name]} ", "give")
+    assert not (project.folder / f"results/splits/{OWN}.csv").exists()
+    # Only what is asked for is refused: the split alone is made, and the next call packs nothing for that run.
+    split = project.call("--cores", "1", f"results/splits/{OWN}.csv")
+    assert split.code == 0, split.output
+    refused(project.call("--cores", "1", run), f"{name} {change[name]} ")
+    assert not list(project.folder.glob("work/stores/*.npz"))
+    assert not list(project.folder.glob("work/features/*"))
+
+
+def test_a_warm_up_of_the_whole_training_is_refused_in_the_dry_run(tiny: Project, tmp_path: Path) -> None:
+    project = tiny.copy(tmp_path / "project")
+    project.change(lambda content: content["benchmarks"][OWN].update(overrides={"T_warm": 15}))
+    refused(project.call("-n", "all_tables"), f"benchmark {OWN}, row full-paper: ", "epoch 15 of 4; lower T_warm")
+
+
+@pytest.mark.parametrize("words", [("-n", "all_tables"), ("--cores", "1", "demo"), ("plan", "demo"), ("--unlock",)])
+@pytest.mark.parametrize("called_before", [False, True])
+def test_a_checkout_that_cannot_be_written_ends_with_a_sentence_alone(
+    tmp_path: Path, words: tuple[str, ...], called_before: bool
+) -> None:
+    project = fresh(tmp_path / "project", tmp_path)
+    if called_before:
+        for name in (".snakemake", "results", "work"):
+            (project.folder / name).mkdir()
+    folder = str(project.folder)
+    done = subprocess.run(["mount", "--bind", folder, folder], capture_output=True, text=True)
+    if done.returncode:
+        pytest.skip(f"a folder cannot be mounted here: {done.stderr.strip()}")
+    try:
+        subprocess.run(["mount", "-o", "remount,ro,bind", folder], check=True)
+        result = project.call(*words)
+    finally:
+        subprocess.run(["umount", "--lazy", folder], check=True)
+    refused(result, f"error: {folder}/.snakemake cannot be written, but files are made there; change the permissions")
+    assert len(result.output.strip().splitlines()) <= 3  # the sentence, and two lines of Snakemake's
+
+
 # -- how it is written -----------------------------------------------------------------------------------
 
 

@@ -277,3 +277,13 @@ def runs_behind(target):
 
 def benchmark_files(benchmark):
     return targets.benchmark_files(PARAMS, benchmark)
+
+
+# What the split, the packing and the features refuse for want of images, before a training would. Not in `params` for
+# the same reason as above; a job on another machine does not know the targets of this call.
+if workflow.is_main_process:
+    with reported(job=False):
+        asked_for = [
+            run for target in TARGETS or ["all_tables"] for run in runs_behind(target)
+        ]
+        os.environ.update(CTXGCD_RUNS=runs.limits_of(PARAMS, asked_for))

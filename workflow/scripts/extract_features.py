@@ -12,6 +12,7 @@ import torch
 from ctxgcd.benchmarks.split import read_split
 from ctxgcd.errors import reported
 from ctxgcd.features import extract_test_view, extract_view_bank
+from ctxgcd.runs import check_asked
 from ctxgcd.training.devices import borrowed_devices
 from ctxgcd.training.train import load_backbone, open_cropper
 
@@ -31,13 +32,14 @@ def main() -> None:
     torch.set_num_threads(arguments.threads)
     numbers = {name: int(value) for name, value in re.findall(r"(tail|views|seed)(\d+)", arguments.kind)}
     precision = arguments.kind.rpartition("-")[2]
+    images = int((read_split(arguments.split).part == "train").sum())
+    check_asked(arguments.split.stem, images)
     with borrowed_devices(1) as [device]:
         cropper = open_cropper(arguments.parameters, arguments.store, device)
         backbone = load_backbone(arguments.parameters, numbers["tail"], precision, arguments.weights, device)
         if arguments.kind.startswith("test_view"):
             extract_test_view(backbone, cropper, precision, arguments.out)
         else:
-            images = int((read_split(arguments.split).part == "train").sum())
             views, seed = numbers["views"], numbers["seed"]
             extract_view_bank(backbone, cropper, images, views, seed, precision, arguments.out)
 

@@ -10,6 +10,7 @@ from ctxgcd.benchmarks import place_of
 from ctxgcd.benchmarks.split import read_split
 from ctxgcd.errors import reported
 from ctxgcd.images.store import pack
+from ctxgcd.runs import check_asked
 
 
 def main() -> None:
@@ -21,7 +22,9 @@ def main() -> None:
     parser.add_argument("--out", type=Path, required=True)
     arguments = parser.parse_args()
     images = arguments.images
-    paths = read_split(arguments.split).sort_values("id").path.tolist()
+    split = read_split(arguments.split)
+    check_asked(images["benchmark"], int((split.part == "train").sum()))
+    paths = split.sort_values("id").path.tolist()
     folder = place_of(images | arguments.place)
     digest = pack(images["reader"], folder, paths, images["resize"], arguments.out, arguments.workers)
     print(f"{len(paths)} images packed, sha256 {digest}")

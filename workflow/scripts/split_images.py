@@ -14,6 +14,7 @@ from ctxgcd.benchmarks.source import read_manifest
 from ctxgcd.benchmarks.split import make_split, trial_split, write_split
 from ctxgcd.errors import reported
 from ctxgcd.files import write_text
+from ctxgcd.runs import check_asked
 
 
 def main() -> None:
@@ -37,6 +38,7 @@ def main() -> None:
     split = make_split(manifest, listed, **draw, drawn_order=source.drawn_order, labelled_paths=labelled)
     if section.get("trial"):
         split = trial_split(split, **draw)
+    check_asked(section["benchmark"], int((split.part == "train").sum()))
     write_split(split, arguments.out, arguments.hash)
     record = {
         "fingerprint": arguments.data,
