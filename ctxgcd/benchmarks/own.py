@@ -185,7 +185,7 @@ def images_below(folder: Path) -> list[str]:
     found = [path for path in _files(folder) if is_image(path) and not fault_of(path)]
     if not found:
         odd = listed(misnamed(folder))
-        others = "; ".join(filter(None, [not_read(folder), odd and f"rename {odd} in UTF-8 to take them in"]))
+        others = "; ".join(filter(None, [not_read(folder), odd and f"rename {odd}, in UTF-8, to take them in"]))
         raise UserError(
             f"{folder} holds no image; expected files that end in {', '.join(SUFFIXES)}{others and f' ({others})'}"
         )
