@@ -69,8 +69,8 @@ def evaluate(
     from ctxgcd.reading import as_table
 
     return score_given(
-        as_table(predictions, "the predictions"),
-        as_table(truth, "the truth"),
+        as_table(predictions, "the predictions", "path,predicted"),
+        as_table(truth, "the truth", "path,class"),
         old=[str(old)] if isinstance(old, str | Path) else old,
         role=set,
         clusters=clusters,

@@ -5,8 +5,12 @@ from __future__ import annotations
 import csv
 import io
 import posixpath
+import re
+import unicodedata
 from collections import Counter
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 
 import pandas as pd
@@ -14,21 +18,36 @@ import pandas as pd
 from ctxgcd.errors import UserError
 
 SEPARATORS = ",;\t"
+SAID_BY_EXCEL = re.compile(r'"?sep=(.)"?\n', re.IGNORECASE)
 BLANK = ("", "nan")  # what programs write for a value that is missing, in lower case
 TABLES = (".csv", ".tsv")
+SHOWN = 100  # names in one sentence
+
+# Accepted names of a column, in letters of any case; where a table has several, the first of them is read.
+PATH = ("path", "file", "filename", "image")
+CLASS = ("class", "class_name", "label")
+TRUE_CLASS = ("class_id", "class", "true_class", "class_name", "label")
+PREDICTED = ("predicted", "prediction", "pred", *CLASS)
+COLUMNS = {*PATH, *TRUE_CLASS, *PREDICTED, "id", "name", "old", "part", "role"}
 
 
 @dataclass(frozen=True)
 class Table:
-    """Rows of text cells, the line of each in the file as their index, and the name that a sentence gives them."""
+    """Rows of text cells, and the name that a sentence gives them.
+
+    The index is the line of each row in the file; the columns are in lower case.
+    """
 
     name: str
     rows: pd.DataFrame
 
+    def has(self, *names: str) -> list[str]:
+        """Return those of `names` that are columns."""
+        return [name for name in names if name in self.rows.columns]
+
     def column(self, *names: str) -> str:
-        """Return the column that has the first of `names`, in letters of any case; UserError where none has."""
-        found = [column for name in names for column in self.rows.columns if column.lower() == name]
-        if found:
+        """Return the first of `names` that is a column; UserError where none is."""
+        if found := self.has(*names):
             return found[0]
         raise UserError(
             f"{self.name} has the columns {', '.join(self.rows.columns)}, expected {' or '.join(names)}; name it so"
@@ -42,13 +61,16 @@ class Table:
                 raise UserError(f"{self.name} line {blank.idxmax()}: {column} is empty; write it, or delete the line")
         return Table(self.name, self.rows[list(columns)])
 
+    def plain(self) -> Table:
+        """Return the table with each path as all spellings of it agree: ./a\\b.jpg is a/b.jpg."""
+        return Table(self.name, self.rows.assign(path=self.rows["path"].map(_plain))) if self.has("path") else self
+
     def once(self, key: str) -> Table:
-        """Return the table with each `key` (an id, or a path in any spelling) on one row.
+        """Return the table with each `key` (a path or an id) on one row.
 
         Rows that are equal throughout count once; UserError for one key with two contents.
         """
-        rows = self.rows.assign(**{key: self.rows[key].map(_plain)}) if key == "path" else self.rows
-        rows = rows.drop_duplicates()
+        rows = self.rows.drop_duplicates()
         if (twice := rows[rows[key].duplicated()]).size:
             image = twice[key].iloc[0]
             lines = rows.index[rows[key] == image]
@@ -59,48 +81,71 @@ class Table:
 
 
 def _plain(path: str) -> str:
-    """A path as all spellings of it agree: ./a\\b.jpg is a/b.jpg."""
-    return posixpath.normpath(path.replace("\\", "/"))
+    return posixpath.normpath(path.replace("\\", "/")) if path else path
 
 
-def as_table(given: Path | str | pd.DataFrame, name: str) -> Table:
-    """Return a CSV file, or the rows of a DataFrame that `name` names, as a table."""
+def as_table(given: Path | str | pd.DataFrame, name: str, first_line: str) -> Table:
+    """Return a CSV file (read_table), or the rows of a DataFrame that `name` names, as a table."""
     if not isinstance(given, pd.DataFrame):
-        return read_table(Path(given))
+        return read_table(Path(given), first_line)
     if given.empty:
         raise UserError(f"{name} has no row; give one row an image")
-    return Table(name, given.astype(str).fillna("").reset_index(drop=True))
+    head = _head(name, map(str, given.columns))
+    return Table(name, given.astype(str).fillna("").set_axis(head, axis="columns").reset_index(drop=True))
 
 
-def read_table(file: Path) -> Table:
-    """Read a CSV whose columns are parted by comma, semicolon or tab; blanks around a cell are cut."""
+def read_table(file: Path, first_line: str) -> Table:
+    """Read a CSV whose columns are parted by comma, semicolon or tab; blanks around a cell are cut.
+
+    Excel's line `sep=;` and its empty columns at the end are left out. `first_line` is what a file without column
+    names should begin with.
+    """
     text = read_text(file)
+    skipped = 0
+    if said := SAID_BY_EXCEL.match(text):
+        text, skipped = text[said.end() :], 1
     if not text.strip():
         raise UserError(f"{file} is empty; write a line of column names, then one line an image")
-    reader = csv.reader(io.StringIO(text, newline=""), delimiter=max(SEPARATORS, key=text.strip().split("\n")[0].count))
+    separator = said[1] if said else max(SEPARATORS, key=text.strip().split("\n")[0].count)
+    reader = csv.reader(io.StringIO(text, newline=""), delimiter=separator)
     try:
-        rows = [(reader.line_num, [cell.strip() for cell in row]) for row in reader if any(row)]
+        lines = ([cell.strip() for cell in row] for row in reader)
+        (number, first), *rows = [(reader.line_num + skipped, cells) for cells in lines if any(cells)]
     except csv.Error as error:
-        raise UserError(f"{file} line {reader.line_num} is no line of a CSV ({error}); repair it") from error
-    (_, head), *cells = rows
+        raise UserError(f"{file} line {reader.line_num + skipped} is no line of a CSV ({error}); repair it") from error
+    while not first[-1]:
+        first.pop()
+    if not COLUMNS.intersection(name.lower() for name in first):
+        raise UserError(
+            f"{file} line {number} is {separator.join(first)!r}, which names no known column; the first line must be "
+            f"{first_line}"
+        )
+    head = _head(str(file), first)
+    width = len(head)
+    if odd := next(((number, row) for number, row in rows if len(row) < width or any(row[width:])), None):
+        raise UserError(f"{file} line {odd[0]} has {len(odd[1])} columns, the first line {width}; repair it")
+    content = [row[:width] for _, row in rows]
+    return Table(str(file), pd.DataFrame(content, [number for number, _ in rows], head, dtype="str"))
+
+
+def _head(name: str, columns: Iterable[str]) -> list[str]:
+    """Column names in lower case; UserError for one that is there twice."""
+    head = [column.lower() for column in columns]
     if len(set(head)) < len(head):
-        twice = Counter(head).most_common(1)[0][0]
-        raise UserError(f"{file} has the column {twice!r} twice; keep one")
-    if odd := next(((number, row) for number, row in cells if len(row) != len(head)), None):
-        raise UserError(f"{file} line {odd[0]} has {len(odd[1])} columns, the first line {len(head)}; repair it")
-    return Table(str(file), pd.DataFrame([row for _, row in cells], [number for number, _ in cells], head, dtype="str"))
+        raise UserError(f"{name} has the column {Counter(head).most_common(1)[0][0]!r} twice; keep one")
+    return head
 
 
-def read_list(file: Path, *columns: str) -> list[str]:
-    """Read one name a line, or the one of `columns` that a CSV has: each name once, in the file's order."""
+def read_list(file: Path, columns: Sequence[str], others: Sequence[str] = ()) -> list[str]:
+    """Read one name a line, or the one of `columns` (else of `others`) that a CSV has: each name once, in order."""
     if file.suffix.lower() in TABLES:
-        rows = read_table(file).rows
-        found = [column for column in columns if column in rows.columns]
+        table = read_table(file, " or ".join(columns))
+        found = table.has(*columns) or table.has(*others)
         if len(found) != 1:
             raise UserError(
-                f"{file} has the columns {', '.join(rows.columns)}, expected just one of {' and '.join(columns)}"
+                f"{file} has the columns {', '.join(table.rows.columns)}, expected just one of {' and '.join(columns)}"
             )
-        lines = rows[found[0]].tolist()
+        lines = table.rows[found[0]].tolist()
     else:
         lines = [line.strip() for line in read_text(file).split("\n")]
     return list(dict.fromkeys(filter(None, lines)))
@@ -116,3 +161,73 @@ def read_text(file: Path) -> str:
         raise UserError(f"{file} is not UTF-8 text; save it as UTF-8") from None
     except OSError as error:
         raise UserError(f"{file} cannot be read ({error.strerror}); name a file that can") from error
+
+
+# -- names in several Unicode forms: macOS writes an accent as a character of its own (NFD), most others do not (NFC) --
+
+
+def nfc(name: str) -> str:
+    return unicodedata.normalize("NFC", name)
+
+
+def spelled(given: Iterable[str], known: Iterable[str], where: str) -> dict[str, str]:
+    """Return name -> the known one that it means: the same, else the one that is equal in NFC.
+
+    Names that mean none are left out. UserError for a name that is none of the known ones (of `where`), but equals
+    two of them in NFC.
+    """
+    exact = dict.fromkeys(known)
+    found = {name: name for name in given if name in exact}
+    if others := [name for name in given if name not in exact]:
+        forms = _forms(exact)
+        for name in others:
+            meant = forms.get(nfc(name), [])
+            if len(meant) > 1:
+                raise UserError(
+                    f"{name!r} may be {' or '.join(map(ascii, meant))} of {where}, which differ in their Unicode form "
+                    "only; rename one of the two"
+                )
+            if meant:
+                found[name] = meant[0]
+    return found
+
+
+def in_one_form(names: Collection[str]) -> tuple[dict[str, str], list[str]]:
+    """Return class name -> the name of all its Unicode forms, and a sentence on classes that have several.
+
+    That is the name itself where there is no other form of it, else NFC.
+    """
+    several = several_forms(names)
+    one = {name: name for name in names} | {name: whole for whole, forms in several.items() for name in forms}
+    said = f"classes written in more than one Unicode form, which count as one class each: {listed(several)}"
+    return one, [said] if several else []
+
+
+def several_forms(names: Iterable[str]) -> dict[str, list[str]]:
+    """Return the names that are equal in NFC, under that form; names without a second one are left out."""
+    return {whole: forms for whole, forms in _forms(names).items() if len(forms) > 1}
+
+
+def told_alike(paths: Iterable[str]) -> list[str]:
+    """Say which images have names that differ in their Unicode form only."""
+    several = several_forms(paths)
+    return [f"different images whose names differ in their Unicode form only: {listed(several)}"] if several else []
+
+
+def _forms(names: Iterable[str]) -> dict[str, list[str]]:
+    forms: dict[str, list[str]] = {}
+    for name in dict.fromkeys(names):
+        forms.setdefault(nfc(name), []).append(name)
+    return forms
+
+
+def listed(names: Iterable[str]) -> str:
+    """The names of a sentence, all but those beyond SHOWN; bytes that are not UTF-8 are written as \\xff."""
+    left = iter(names)
+    text = ", ".join(f"'{shown(name)}'" for name in islice(left, SHOWN))
+    return f"{text} and {more:,} more" if (more := sum(1 for _ in left)) else text
+
+
+def shown(name: str) -> str:
+    """A name as UTF-8 can write it: a byte that is not UTF-8 as \\xff, a carriage return as \\r."""
+    return name.encode(errors="surrogateescape").decode(errors="backslashreplace").replace("\r", "\\r")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
@@ -13,10 +13,10 @@ from PIL import Image
 
 from ctxgcd.benchmarks.class_lists import ClassList
 from ctxgcd.benchmarks.folders import SUFFIXES, class_names, is_image
-from ctxgcd.benchmarks.source import MissingData, Source, as_manifest, missing, open_rgb
+from ctxgcd.benchmarks.source import MissingData, Source, as_manifest, fault_of, missing, open_rgb
 from ctxgcd.errors import UserError, nearest
 from ctxgcd.names import PARTS
-from ctxgcd.reading import read_list, read_table
+from ctxgcd.reading import CLASS, PATH, in_one_form, listed, read_list, read_table, shown, spelled, told_alike
 
 # Kinds of pictures that are not read, but would be missed.
 PICTURES = (".heic", ".heif", ".avif", ".jxl", ".gif", ".dng", ".cr2", ".cr3", ".nef", ".arw", ".raf", ".orf")
@@ -38,8 +38,9 @@ class OwnImages(Source):
         if not folder.is_dir():
             raise missing(folder)
         _refuse_own_outputs(folder)
-        rows = self._listed(folder) if self.listing else list(_found(folder))
-        names = sorted({name for _, name, _ in rows})
+        rows = self._rows(folder)
+        one, _ = in_one_form({name for _, name, _ in rows})
+        names = sorted(set(one.values()))
         if not rows:
             if self.listing:
                 raise UserError(f"{self.list_files(folder)[0]} lists no image; write one line for each")
@@ -49,7 +50,8 @@ class OwnImages(Source):
         rows.sort(key=lambda row: PARTS.index(row[2]))  # stable: each part keeps its order
         ids = {name: class_id for class_id, name in enumerate(names)}
         paths, of, parts = zip(*rows, strict=True)
-        return as_manifest(paths, [ids[name] for name in of], of, parts)
+        classes = [one[name] for name in of]
+        return as_manifest(paths, [ids[name] for name in classes], classes, parts)
 
     def images(self, folder: Path, paths: Sequence[str]) -> Iterator[Image.Image]:
         """Yield the images as a person sees them: a camera held upright writes a turned picture and a tag."""
@@ -64,13 +66,15 @@ class OwnImages(Source):
         return self.list_files(folder) + [folder / path for path in self.manifest(folder)["path"]]
 
     def remarks(self, folder: Path, manifest: pd.DataFrame) -> list[str]:
+        _, said = in_one_form(sorted({name for _, name, _ in self._rows(folder)}))
+        said += told_alike(manifest["path"])
         if self.listing:
-            return []
-        listed = set(manifest["path"])
-        left_out = [
-            path for path in _files(folder) if path not in listed and folder / path not in self.list_files(folder)
-        ]
-        return [f"{len(left_out):,} files left out, no image of a class, first {left_out[0]}"] if left_out else []
+            return said
+        known, lists = set(manifest["path"]), self.list_files(folder)
+        left_out = [shown(path) for path in _files(folder) if path not in known and folder / path not in lists]
+        if left_out:
+            said.append(f"{len(left_out):,} files left out, no image of a class, first {left_out[0]}")
+        return said
 
     def divide(self, folder: Path, manifest: pd.DataFrame, name: str) -> tuple[ClassList, frozenset[str] | None]:
         """Return old and new classes, and the paths of D^l where the file of what is labelled lists images.
@@ -83,13 +87,18 @@ class OwnImages(Source):
         train = manifest.loc[manifest["part"] == "train"]
         of_image = dict(zip(train["path"], train["class_id"], strict=True))
         images = None
-        if all(line in classes.index for line in lines):
-            old = {int(classes[line]) for line in lines}
-        elif all(line in of_image for line in lines):
-            old, images = {of_image[line] for line in lines}, frozenset(lines)
+        if len(names := spelled(lines, classes.index, "the classes")) == len(lines):
+            old = {int(classes[name]) for name in names.values()}
+        elif len(paths := spelled(lines, of_image, f"the images of {folder}")) == len(lines):
+            old, images = {of_image[path] for path in paths.values()}, frozenset(paths.values())
         else:
-            valid = classes.index if any(line in classes.index for line in lines) else of_image
-            stray = next(line for line in lines if line not in valid)
+            found, valid = (names, classes.index) if names else (paths, of_image)
+            stray = next(line for line in lines if line not in found)
+            if left_out_of(folder, [stray]):
+                raise UserError(
+                    f"{file} names {stray!r}, which is hidden or of a format that is not read; save it as JPEG, or "
+                    "delete the line"
+                )
             raise UserError(
                 f"{file} names {stray!r}, which is neither a class nor the path of a training image"
                 f"{nearest(stray, valid)}; write one class or one image a line, all of the same kind"
@@ -104,17 +113,24 @@ class OwnImages(Source):
         new = [int(raw) for raw in classes if raw not in old]
         return ClassList(name, f"{file.name} of the folder", len(classes), tuple(sorted(old)), tuple(new)), images
 
+    def _rows(self, folder: Path) -> list[tuple[str, str, str]]:
+        """Return (path, class, part) of every image; a path as the disk spells it, a class as it is written."""
+        if not self.listing:
+            return list(_found(folder))
+        rows = self._listed(folder)
+        # Looked for on the disk only where the listed spelling opens nothing.
+        away = [path for path, _, _ in rows if not path.isascii() and not os.path.exists(folder / path)]
+        own: Mapping[str, str] = spelled(away, _files(folder), str(folder)) if away else {}
+        return [(own.get(path, path), name, part) for path, name, part in rows]
+
     def _listed(self, folder: Path) -> list[tuple[str, str, str]]:
         file = self.list_files(folder)[0]
-        table = read_table(_present(file)).rows
-        for column in ("path", "class"):
-            if column not in table.columns:
-                raise UserError(
-                    f"{file} has the columns {', '.join(table.columns)}, expected path and class; name them so"
-                )
-        parts = table["part"] if "part" in table.columns else pd.Series("train", index=table.index)
+        table = read_table(_present(file), "path,class")
+        cells = table.rows
+        paths, names = (cells[table.column(*spellings)] for spellings in (PATH, CLASS))
+        parts = cells["part"] if table.has("part") else pd.Series("train", index=cells.index)
         rows = []
-        for row, path, name, part in zip(table.index, table["path"], table["class"], parts, strict=True):
+        for row, path, name, part in zip(cells.index, paths, names, parts, strict=True):
             pure = PurePosixPath(path)
             if not path or pure.is_absolute() or ".." in pure.parts:
                 raise UserError(f"{file} line {row}: the path is {path!r}, expected one inside {folder}; change it")
@@ -160,14 +176,35 @@ def _files(folder: Path) -> Iterator[str]:
 
 
 def images_below(folder: Path) -> list[str]:
-    """Return the paths of all images below a folder as `_files` finds them, and UserError where there is none."""
+    """Return the paths of all images below a folder as `_files` finds them, those that are `misnamed` left out.
+
+    Raises UserError where there is none.
+    """
     if not folder.is_dir():
         raise UserError(f"{folder} is no folder; name the one that holds the images")
-    found = [path for path in _files(folder) if is_image(path)]
+    found = [path for path in _files(folder) if is_image(path) and not fault_of(path)]
     if not found:
-        others = f" ({pictures})" if (pictures := not_read(folder)) else ""
-        raise UserError(f"{folder} holds no image; expected files that end in {', '.join(SUFFIXES)}{others}")
+        odd = listed(misnamed(folder))
+        others = "; ".join(filter(None, [not_read(folder), odd and f"rename {odd}, in UTF-8, to take them in"]))
+        raise UserError(
+            f"{folder} holds no image; expected files that end in {', '.join(SUFFIXES)}{others and f' ({others})'}"
+        )
     return found
+
+
+def misnamed(folder: Path) -> dict[str, str]:
+    """Return the images below a folder whose names no CSV can keep, as they can be shown, each with the reason."""
+    return {
+        shown(path): f"{fault}; rename it" for path in _files(folder) if is_image(path) and (fault := fault_of(path))
+    }
+
+
+def left_out_of(folder: Path, paths: Sequence[str]) -> list[str]:
+    """Return those of `paths` that are files below the folder, but hidden or of a format that is not read."""
+    files = spelled(paths, _files(folder), str(folder)) if paths else {}
+    there = [path for path in paths if path in files or os.path.isfile(folder / path)]
+    hidden = [path for path in there if any(part.startswith(".") for part in PurePosixPath(path).parts)]
+    return [path for path in there if not path.startswith(("/", "../")) and (path in hidden or not is_image(path))]
 
 
 def not_read(folder: Path) -> str:
@@ -191,7 +228,7 @@ def _refuse_own_outputs(folder: Path) -> None:
 
 def _read_labelled(file: Path) -> Sequence[str]:
     """Return the lines of the file of what is labelled, each once."""
-    names = read_list(_present(file), "path", "class")
+    names = read_list(_present(file), ("path", "class"), (*PATH, *CLASS))
     lines = list(dict.fromkeys(name.removeprefix("./").rstrip("/") for name in names))
     if not lines:
         raise UserError(f"{file} names nothing as labelled; write one class or one image a line")

@@ -6,7 +6,7 @@ import re
 import warnings
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +16,7 @@ import pandas as pd
 from PIL import Image, ImageOps
 
 from ctxgcd.errors import UserError
+from ctxgcd.reading import listed
 
 LARGEST = 2**28  # pixels, half of what people's own panoramas may have; Pillow's own limit stops at 179 million
 
@@ -174,16 +175,26 @@ def first_repeated(names: Sequence[str]) -> str:
     return next(name for name, count in Counter(names).items() if count > 1)
 
 
-def _refuse_odd(joined: str, names: Iterable[str]) -> None:
-    """Raise UserError for a name with a carriage return or with bytes that are no UTF-8."""
+def fault_of(name: str) -> str:
+    """Say why no CSV can keep a name; empty where one can."""
     try:
-        joined.encode()
-        odd = "\r" in joined
+        name.encode()
     except UnicodeEncodeError:
-        odd = True
-    if odd:
-        name = next(name for name in names if "\r" in name or name != name.encode(errors="replace").decode())
-        raise UserError(f"the name {name!r} has a carriage return or is not UTF-8; rename the file or the class")
+        return "its name is not UTF-8"
+    return "its name has a carriage return" if "\r" in name else ""
+
+
+def _refuse_odd(paths: Sequence[str], class_names: Sequence[str]) -> None:
+    """Raise UserError that lists all names which no CSV can keep: of a class, or of an image of another class."""
+    if not fault_of("\n".join((*paths, *set(class_names)))):
+        return
+    classes = {name: fault_of(name) for name in dict.fromkeys(class_names)}
+    odd = [name for name, fault in classes.items() if fault]
+    odd += [path for path, name in zip(paths, class_names, strict=True) if not classes[name] and fault_of(path)]
+    raise UserError(
+        f"a name with a carriage return or with bytes that are not UTF-8 cannot be kept in a CSV: {listed(odd)}; "
+        "rename these files or classes"
+    )
 
 
 def as_manifest(
@@ -197,8 +208,7 @@ def as_manifest(
         raise UserError(
             f"image {first_repeated(paths)} is listed twice; keep one line for it, or restore the official lists"
         )
-    for texts in (paths, set(class_names)):
-        _refuse_odd("\n".join(texts), texts)
+    _refuse_odd(paths, class_names)
     columns = (range(len(paths)), paths, class_ids, class_names, parts)
     frame = pd.DataFrame(dict(zip(MANIFEST_COLUMNS, columns, strict=True)))
     return frame.astype({"id": "int64", "class_id": "int64"})

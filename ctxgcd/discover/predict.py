@@ -11,7 +11,7 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from ctxgcd.benchmarks.own import not_read
+from ctxgcd.benchmarks.own import misnamed, not_read
 from ctxgcd.discover import model as models
 from ctxgcd.discover.settings import cores
 from ctxgcd.features import BATCH
@@ -53,4 +53,4 @@ def predict(
 
         table, _ = made.classified(kept(), [path for path in paths if path not in unreadable])
     table["none_of_these"] = (table["score"] < threshold).astype(int)
-    return table[list(PREDICTED)], {"threshold": threshold, "unreadable": unreadable}
+    return table[list(PREDICTED)], {"threshold": threshold, "unreadable": misnamed(folder) | unreadable}

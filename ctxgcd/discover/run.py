@@ -16,6 +16,7 @@ import pandas as pd
 import torch
 import yaml
 
+from ctxgcd.benchmarks.own import misnamed
 from ctxgcd.discover import model as models
 from ctxgcd.discover.asked import Asked
 from ctxgcd.discover.model import Model
@@ -78,13 +79,13 @@ class _Work:
         weights = prepare(v["model"], v["weights"], v["crop"], place / "weights.pt", v["sha256"])
         store = place / "images.npz"
         digest = pack("folder", self.folder, paths, v["resize"], store, v["threads"], leave_out=True)
-        unreadable = left_out(store)
-        if unreadable:
+        undecodable = left_out(store)
+        if unreadable := misnamed(self.folder) | undecodable:
             rows = ({"path": path, "reason": reason} for path, reason in unreadable.items())
             write_rows(self.out / "unreadable.csv", ("path", "reason"), rows)
-            said.append(f"{len(unreadable):,} of {len(paths):,} images cannot be read and are left out: unreadable.csv")
+            said.append(f"{len(unreadable):,} images cannot be read and are left out: unreadable.csv")
             print(f"note: {said[-1]}", flush=True)
-        split = make_split([path for path in paths if path not in unreadable], of)
+        split = make_split([path for path in paths if path not in undecodable], of)
         known = int(split["class_id"].max()) + 1
         if lost := sorted(set(of.values()) - set(split["class_name"])):
             said.append(f"no labelled image of {', '.join(lost)} can be read, so it is none of the known classes")

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pandas as pd
 
+from ctxgcd.benchmarks.own import left_out_of
 from ctxgcd.benchmarks.source import as_manifest
 from ctxgcd.errors import UserError, nearest
-from ctxgcd.reading import BLANK, Table, read_table
+from ctxgcd.reading import BLANK, CLASS, PATH, Table, in_one_form, listed, nfc, read_table, spelled, told_alike
 
-PATH, CLASS = ("path", "file", "filename", "image"), ("class", "label", "class_name")
 SUGGESTED = 5000  # paths among which the one that was meant is sought
 
 
@@ -33,25 +33,48 @@ def read_labels(file: Path, folder: Path, paths: Sequence[str]) -> tuple[dict[st
     """Return path -> class name of the labelled images, and what is to be said of the file.
 
     Raises:
-        UserError: the file cannot be read, says two things of an image or names one that is not there; no image, or
-            every image, has a label.
+        UserError: the file cannot be read, leaves open which column holds the classes, says two things of an image or
+            names one that is not there; no image, or every image, has a label.
     """
-    table = read_table(file)
-    rows = table.rows.rename(columns={table.column(*PATH): "path", table.column(*CLASS): "class"})[["path", "class"]]
+    table = read_table(file, "path,class")
+    if len(named := table.has(*CLASS, "name")) > 1:
+        raise UserError(
+            f"{file} has the columns {' and '.join(named)}, and any of them may hold the class names (in a "
+            "predictions.csv it is name, while class is a number); keep just that one, and call it class"
+        )
+    of = {"path": table.rows[table.column(*PATH)], "class": table.rows[table.column(*CLASS)]}
+    rows = pd.DataFrame(of, table.rows.index)
     without = rows["class"].str.lower().isin(BLANK) | rows["path"].eq("")
-    given = rows[~without].assign(path=lambda kept: [_relative(path, folder) for path in kept["path"]])
-    once = Table(table.name, given).once("path").rows
     said = [f"{file.name}: {int(without.sum()):,} lines without a class count as unlabelled"] if without.any() else []
+    said += told_alike(paths)
+    given, whole = rows[~without], folder.resolve()
+    given = Table(table.name, given.assign(path=[_relative(path, whole) for path in given["path"]])).plain().rows
+    one, forms = in_one_form(given["class"].unique().tolist())
+    said += [f"{file.name}: {line}" for line in forms]
+    own = spelled(given["path"], paths, str(folder))
+    given = given.assign(path=given["path"].map(lambda path: own.get(path, path)), **{"class": given["class"].map(one)})
+    once = Table(table.name, given).once("path").rows
     if repeated := len(given) - len(once):
         said.append(f"{file.name}: {repeated:,} lines say again what another one says; ignored")
     labels = dict(zip(once["path"], once["class"], strict=True))
+    there = set(paths)
+    absent = [path for path in labels if path not in there]
+    if left_out := left_out_of(folder, absent):
+        lost = {labels.pop(path) for path in left_out} - set(labels.values())
+        why = f"which are left out, hidden or of a format that is not read: {listed(left_out)}; save them as JPEG"
+        if not labels:
+            raise UserError(f"{file} labels no image that can be read, but files {why} and label those")
+        said.append(f"{file.name}: ignored the labels of files {why} to take them in")
+        if lost:
+            said.append(
+                f"no labelled image of {', '.join(sorted(lost))} can be read, so it is none of the known classes"
+            )
     alike = {name.casefold(): name for name in labels.values()}
     if other := next((name for name in labels.values() if name != alike[name.casefold()]), None):
         said.append(f"{file.name}: {other!r} and {alike[other.casefold()]!r} count as two classes")
     if not labels:
         raise UserError(f"{file} labels no image; give some images of at least one known class a label")
-    there = set(paths)
-    if absent := [path for path in labels if path not in there]:
+    if absent := [path for path in absent if path in labels]:
         meant = nearest(absent[0], paths) if len(paths) <= SUGGESTED else ""
         raise UserError(
             f"{file} labels {len(absent):,} images that are not in {folder}, first {absent[0]!r}{meant}; write paths "
@@ -61,9 +84,11 @@ def read_labels(file: Path, folder: Path, paths: Sequence[str]) -> tuple[dict[st
 
 
 def _relative(path: str, folder: Path) -> str:
-    """A path as it is below the folder, also where it was given in full."""
-    full = Path(path)
-    return full.relative_to(folder.resolve()).as_posix() if full.is_relative_to(folder.resolve()) else path
+    """A path as it is below the folder, a resolved one, also where it was given in full."""
+    for full, parent in ((Path(path), folder), (Path(nfc(path)), nfc(str(folder)))):
+        if full.is_relative_to(parent):
+            return full.relative_to(parent).as_posix()
+    return path
 
 
 def make_split(paths: Sequence[str], labels: Mapping[str, str]) -> pd.DataFrame:

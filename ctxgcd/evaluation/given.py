@@ -13,11 +13,10 @@ from ctxgcd.errors import UserError, nearest
 from ctxgcd.evaluation.accuracy import DENSE_IDS, Ids, Mask, as_ids
 from ctxgcd.evaluation.scores import score_all
 from ctxgcd.names import METRICS, SETS
-from ctxgcd.reading import Table, read_list
+from ctxgcd.reading import PATH, PREDICTED, TRUE_CLASS, Table, in_one_form, read_list, spelled, told_alike
 
 KEYS = ("path", "id")
-PREDICTED = ("predicted", "class")
-CLASSES = ("class_id", "class", "true_class", "class_name")
+OLD_LISTS = ("class_id", "class", "true_class", "class_name")
 FLAGS = {"1": True, "0": False, "1.0": True, "0.0": False, "true": True, "false": False}
 
 
@@ -36,13 +35,22 @@ def score_given(
         if table.rows.empty:
             raise UserError(f"{table.name} has no line below its column names; write one for each image")
     key = key or _common_key(predictions, truth)
-    named = truth.column(*CLASSES)
+    predictions, truth = (_named(table, key) for table in (predictions, truth))
+    own = spelled(predictions.rows[key].unique(), truth.rows[key].unique(), truth.name)
+    keys = predictions.rows[key].map(lambda name: own.get(name, name))
+    predictions = Table(predictions.name, predictions.rows.assign(**{key: keys}))
+    predicted, named = predictions.column(*PREDICTED), truth.column(*TRUE_CLASS)
+    predictions, notes = _in_one_form(predictions, predicted)
+    truth, said = _in_one_form(truth, *truth.has(*TRUE_CLASS))
+    notes += said + [f"{truth.name}: {line}" for line in told_alike(truth.rows[key].unique())]
     is_old = _old(truth, named, old)
     role = _role(truth, role)
     known = Table(truth.name, truth.rows if is_old is None else truth.rows.assign(old=is_old))
     if role is not None:
         known = Table(known.name, known.rows[known.rows["role"] == role])
-    joined, notes = _join(predictions, known, key, [named] if is_old is None else [named, "old"], allow_missing)
+    columns = [named] if is_old is None else [named, "old"]
+    joined, said = _join(predictions.filled(key, predicted), known.filled(key, *columns), allow_missing)
+    notes += said
     mask = np.full(len(joined), True) if is_old is None else joined["old"].to_numpy("bool")
     if is_old is None:
         notes.append(
@@ -74,15 +82,31 @@ def score_given(
 
 
 def _common_key(predictions: Table, truth: Table) -> str:
-    both = [key for key in KEYS if key in predictions.rows.columns and key in truth.rows.columns]
-    if both:
+    if both := [key for key in KEYS if predictions.has(key) and truth.has(key)]:
         return both[0]
-    for table in (predictions, truth):
-        table.column(*KEYS)  # says so where one has neither
+    if predictions.has(*PATH) and truth.has(*PATH):
+        return "path"
+    of = [table.column(*PATH, "id") for table in (predictions, truth)]  # says so where one has neither
     raise UserError(
-        f"{predictions.name} names its images by {predictions.column(*KEYS)} and {truth.name} by "
-        f"{truth.column(*KEYS)}; give both the same column"
+        f"{predictions.name} names its images by {of[0]} and {truth.name} by {of[1]}; give both the same column"
     )
+
+
+def _named(table: Table, key: str) -> Table:
+    """Return the table with its images named by the column `key`."""
+    column = table.column(*(PATH if key == "path" else (key,)))
+    return Table(table.name, table.rows.rename(columns={column: key})).plain()
+
+
+def _in_one_form(table: Table, *columns: str) -> tuple[Table, list[str]]:
+    """Return the table with one Unicode form for each class, and sentences on classes that have several."""
+    notes: list[str] = []
+    for column in columns:
+        one, said = in_one_form(table.rows[column].unique().tolist())
+        if said:
+            table = Table(table.name, table.rows.assign(**{column: table.rows[column].map(one)}))
+        notes += [f"{table.name}: {line}" for line in said]
+    return table, notes
 
 
 def _role(truth: Table, role: str | None) -> str | None:
@@ -104,15 +128,17 @@ def _old(truth: Table, named: str, old: Sequence[str] | None) -> Mask | None:
     """Whether each row's class is Old, bool [rows]; None where nothing says it."""
     if old is not None:
         listed = _listed(truth, old)
-        columns = [column for column in CLASSES if column in truth.rows.columns]
         # A split has ids and names; the list may be of either.
-        column = next((c for c in columns if set(listed) <= set(truth.rows[c])), columns[-1])
-        if stray := [name for name in listed if name not in set(truth.rows[column])]:
+        for column in truth.has(*TRUE_CLASS):
+            classes = truth.rows[column].unique()
+            if len(found := spelled(listed, classes, truth.name)) == len(listed):
+                break
+        else:
+            stray = next(name for name in listed if name not in found)
             raise UserError(
-                f"--old names '{stray[0]}', which is neither a file nor a class of {truth.name}"
-                f"{nearest(stray[0], set(truth.rows[column]))}"
+                f"--old names '{stray}', which is neither a file nor a class of {truth.name}{nearest(stray, classes)}"
             )
-        mask: Mask = truth.rows[column].isin(listed).to_numpy()
+        mask: Mask = truth.rows[column].isin(found.values()).to_numpy()
     elif "old" in truth.rows.columns:
         flags = truth.rows["old"].str.lower().map(FLAGS)
         if (odd := truth.rows[flags.isna()]).size:
@@ -129,22 +155,19 @@ def _listed(truth: Table, old: Sequence[str]) -> list[str]:
     """The classes that are named, or listed in the files that are named."""
     classes = []
     for name in old:
-        classes += read_list(Path(name), *CLASSES) if Path(name).is_file() else [name]
+        classes += read_list(Path(name), OLD_LISTS, TRUE_CLASS) if Path(name).is_file() else [name]
     if not classes:
         raise UserError(f"{', '.join(old) or '--old'} names no class; write one class a line")
-    return classes
+    return list(dict.fromkeys(classes))
 
 
-def _join(
-    predictions: Table, truth: Table, key: str, columns: Sequence[str], allow_missing: bool
-) -> tuple[pd.DataFrame, list[str]]:
+def _join(predictions: Table, truth: Table, allow_missing: bool) -> tuple[pd.DataFrame, list[str]]:
     """Return the rows of `truth` with their prediction as `guess`, and sentences on the images of one table alone.
 
     Raises UserError for images without a prediction, unless they are allowed.
     """
-    predicted = predictions.column(*PREDICTED)
-    guesses = predictions.filled(predictions.column(key), predicted).once(key).rows
-    known = truth.filled(truth.column(key), *columns).once(key).rows
+    key, predicted = predictions.rows.columns
+    guesses, known = (table.once(key).rows for table in (predictions, truth))
     joined = known.merge(guesses.rename(columns={predicted: "guess"}), on=key, how="left")
     without = joined.loc[joined["guess"].isna(), key]
     extra = guesses.loc[~guesses[key].isin(joined[key]), key]

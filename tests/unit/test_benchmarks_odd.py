@@ -112,8 +112,8 @@ def no_utf8(folder: Path) -> None:
         ("scars", annotations(class_=float("nan")), "classes outside 1..196"),
         ("herbarium_19", as_file("small-train"), "small-train is missing"),
         ("herbarium_19", first_image, "train images found"),
-        ("herbarium_19", carriage_return, "carriage return or is not UTF-8"),
-        ("herbarium_19", no_utf8, "carriage return or is not UTF-8"),
+        ("herbarium_19", carriage_return, "cannot be kept in a CSV: 'small-train/100/a\\rb.jpg'; rename"),
+        ("herbarium_19", no_utf8, "not UTF-8 cannot be kept in a CSV: 'small-train/100/a\\xff.jpg'; rename"),
     ],
 )
 def test_official_data_is_refused_in_one_sentence(
@@ -237,6 +237,24 @@ def test_odd_listings(own: dict[str, Any], tmp_path: Path, listing: str, words: 
     entry = own | {"listing": "list.csv"}
     assert words in check_section(entry).problem
     assert data_fingerprint("mine", entry) == ABSENT
+
+
+def test_all_names_that_are_not_utf8_are_listed(own: dict[str, Any], tmp_path: Path) -> None:
+    """Leaving them out would make another data set. Of a class with such a name its images are not listed too."""
+    folder = tmp_path / "own"
+    for number in (2, 1):
+        shutil.copy(folder / "bee" / "0.png", os.fsencode(folder / "bee") + b"/\xff%d.png" % number)
+    shutil.copytree(folder / "ant", os.fsdecode(os.fsencode(folder) + b"/k\xe4fer"))
+    said = check_section(own).problem
+    assert "CSV: 'k\\xe4fer', 'bee/\\xff1.png', 'bee/\\xff2.png'; rename these files or classes" in said
+    assert data_fingerprint("mine", own) == ABSENT
+
+
+def test_files_that_are_no_image_may_have_any_name(own: dict[str, Any], tmp_path: Path) -> None:
+    Path(os.fsdecode(os.fsencode(tmp_path / "own") + b"/bee/\xff.txt")).touch()
+    result = check_section(own)
+    assert result.ready
+    assert result.remarks == ["1 files left out, no image of a class, first bee/\\xff.txt"]
 
 
 def test_a_class_of_the_test_part_alone_is_refused(own: dict[str, Any], tmp_path: Path) -> None:

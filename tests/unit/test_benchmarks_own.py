@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import unicodedata
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -102,6 +103,72 @@ def test_a_listing_of_flat_images(folder: Path, tmp_path: Path, separator: str, 
     assert dict(result.found) == {"train": 16, "test": 4, "classes": 4}
 
 
+def test_lists_take_the_column_names_of_all_tables(folder: Path) -> None:
+    rows = [f"{name};{name}/{number}.png;;" for name in CLASSES for number in range(5)]
+    (folder / "list.csv").write_text("\n".join(["sep=;", "Label;Filename;;", *rows]), encoding="utf-8")
+    (folder / "labelled.csv").write_text("Image\nbee/1.png\n", encoding="utf-8")
+    split = own_split(section(folder, listing="list.csv", labelled="labelled.csv"))
+    assert split["role"].value_counts().to_dict() == {"unlabelled": 19, "labelled": 1}
+    (folder / "labelled.csv").write_text("label\nbee\nant\n", encoding="utf-8")
+    assert (own_split(section(folder, listing="list.csv", labelled="labelled.csv"))["old"] == 1).sum() == 10
+    # Where a column has the plain name, the others are not asked.
+    (folder / "labelled.csv").write_text("path,label\nbee/1.png,x\n", encoding="utf-8")
+    assert (own_split(section(folder, labelled="labelled.csv"))["role"] == "labelled").sum() == 1
+
+
+NFC, NFD = (unicodedata.normalize(form, CLASSES[3]) for form in ("NFC", "NFD"))
+
+
+@pytest.mark.parametrize(("on_disk", "listed"), [(NFC, NFD), (NFD, NFC)])
+def test_names_in_another_unicode_form(folder: Path, on_disk: str, listed: str) -> None:
+    """The file's own spelling opens it, the list's does not."""
+    (folder / CLASSES[3]).rename(folder / on_disk)
+    for number in range(5):
+        (folder / on_disk / f"{number}.png").rename(folder / on_disk / f"{on_disk}{number}.png")
+    for line in (listed, f"{listed}/{listed}0.png"):
+        (folder / "labelled.txt").write_text(line, encoding="utf-8")
+        split = own_split(section(folder))
+        assert set(split.loc[split["old"] == 1, "class_name"]) == {on_disk}
+        assert check_section(section(folder)).ready
+    rows = [f"{listed}/{listed}{number}.png,{listed}" for number in range(5)]
+    rows += [f"{name}/{number}.png,{name}" for name in CLASSES[:3] for number in range(5)]
+    (folder / "list.csv").write_text("\n".join(["path,class", *rows]), encoding="utf-8")
+    by_list = check_section(section(folder, listing="list.csv"))
+    assert (by_list.ready, dict(by_list.found), by_list.remarks) == (True, {"train": 20, "test": 0, "classes": 4}, [])
+    manifest = source_of(section(folder, listing="list.csv")).manifest(folder)
+    assert all((folder / path).is_file() for path in manifest["path"])
+    assert f"{on_disk}/{on_disk}0.png" in set(manifest["path"])
+
+
+def test_a_class_folder_in_two_unicode_forms_is_one_class(folder: Path) -> None:
+    (folder / CLASSES[3]).rename(folder / NFC)
+    shutil.copytree(folder / NFC, folder / NFD)
+    for number in (3, 4):
+        (folder / NFD / f"{number}.png").rename(folder / NFD / f"{number + 3}.png")
+    (folder / "labelled.txt").write_text(NFD, encoding="utf-8")
+    result = check_section(section(folder))
+    assert (result.ready, dict(result.found)) == (True, {"train": 25, "test": 0, "classes": 4})
+    assert result.remarks == [
+        f"classes written in more than one Unicode form, which count as one class each: '{NFC}'",
+        f"different images whose names differ in their Unicode form only: '{NFC}/0.png', '{NFC}/1.png', '{NFC}/2.png'",
+    ]
+    manifest = source_of(section(folder)).manifest(folder)
+    assert sorted(set(manifest["class_name"])) == [*CLASSES[:3], NFC]
+    assert all((folder / path).is_file() for path in manifest["path"])
+    # An exact spelling is that image alone.
+    (folder / "labelled.txt").write_text(f"{NFD}/0.png", encoding="utf-8")
+    split = own_split(section(folder))
+    assert split.loc[split["role"] == "labelled", "path"].tolist() == [f"{NFD}/0.png"]
+
+
+def test_manifests_of_one_form_are_as_they_were(folder: Path) -> None:
+    """Also of one form that is not NFC: names and order, which make a run's identity, are the disk's own."""
+    (folder / CLASSES[3]).rename(folder / NFD)
+    manifest = source_of(section(folder)).manifest(folder)
+    assert manifest["class_name"].unique().tolist() == [*CLASSES[:3], NFD]
+    assert manifest["path"].tolist()[-1] == f"{NFD}/4.png"
+
+
 def test_train_and_test_folders_are_parts(folder: Path, tmp_path: Path) -> None:
     parts = tmp_path / "parts"
     shutil.copytree(folder, parts / "train")
@@ -132,6 +199,7 @@ def no_file(folder: Path) -> dict[str, Any]:
 def lines(*text: str) -> Callable[[Path], dict[str, Any]]:
     def write(folder: Path) -> dict[str, Any]:
         (folder / "labelled.txt").write_text("\n".join(text), encoding="utf-8")
+        (folder / "ant" / "a.HEIC").touch()
         return section(folder)
 
     return write
@@ -160,7 +228,9 @@ def listing(text: str) -> Callable[[Path], dict[str, Any]]:
         (lambda f: section(f / "away"), ["away is missing"]),
         (lambda f: section(Path("$NOT_SET_HERE/x")), ["contains $NOT_SET_HERE, a variable that is not set"]),
         (listing(""), ["list.csv is empty"]),
-        (listing("file,label\na.png,b\n"), ["has the columns file, label, expected path and class"]),
+        (listing("file,breed\na.png,b\n"), ["has the columns file, breed, expected class or class_name or label"]),
+        (listing("a.png,b\n"), ["line 1 is 'a.png,b'", "the first line must be path,class"]),
+        (lines("ant/0.png", "ant/a.HEIC"), ["names 'ant/a.HEIC', which is hidden or of a format that is not read"]),
         (listing("path,class\n../x.png,a\n"), ["line 2", "'../x.png', expected one inside"]),
         (listing("path,class\n/etc/x.png,a\n"), ["line 2", "expected one inside"]),
         (listing("path,class\nant/0.png,\n"), ["line 2", "has no class"]),

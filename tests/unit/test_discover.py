@@ -12,6 +12,7 @@ import signal
 import subprocess
 import sys
 import time
+import unicodedata
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,6 +27,7 @@ import yaml
 from PIL import Image
 
 from ctxgcd import api
+from ctxgcd.benchmarks.own import images_below
 from ctxgcd.cli import main, parser
 from ctxgcd.config import Params
 from ctxgcd.discover import export, model
@@ -430,6 +432,10 @@ FIRST = "deep/er/000.jpg"
         ("path,class\n", 4, r"other.csv labels no image; give some images of at least one known class a label"),
         (f"path,class\n{FIRST},\n", 4, r"labels no image"),
         (f"path,klass\n{FIRST},iris\n", 4, r"has the columns path, klass, expected class"),
+        (f"{FIRST},iris\n", 4, r"other.csv line 1 is 'deep/er/000.jpg,iris', which names .* must be path,class"),
+        (f"sep=;\n{FIRST};iris\n", 4, r"other.csv line 2 is .*; the first line must be path,class"),
+        (f"path,class,name\n{FIRST},0,iris\n", 4, r"has the columns class and name, .* keep just that one"),
+        (f"File,Label,Class_name\n{FIRST},0,iris\n", 4, r"has the columns class_name and label, .* call it class"),
         (
             "path,class\ndeep/er/00.jpg,iris\n",
             4,
@@ -465,6 +471,116 @@ def test_full_paths_are_labels_too(place: Place) -> None:
     photos = place.root / "photos"
     labels, _ = read_labels(place.labels(f"file\tlabel\n{photos / FIRST}\tiris\n"), photos, list(place.truth))
     assert labels == {FIRST: "iris"}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"sep=;\r\npath;class\r\n{FIRST};iris\r\n",
+        f"path,class,,\n{FIRST},iris,,\n,,,\n",
+        f"path,class\n{FIRST},iris,,\n",
+        f"Filename,Label\n{FIRST},iris\n",
+        f"IMAGE,Class_Name,name of the photographer\n{FIRST},iris,Ann\n",
+    ],
+)
+def test_labels_as_spreadsheets_save_them(place: Place, text: str) -> None:
+    assert read_labels(place.labels(text), place.root / "photos", list(place.truth)) == ({FIRST: "iris"}, [])
+
+
+def test_our_own_predictions_are_no_labels(place: Place, out: Path, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"in a predictions.csv it is name, while class is a number"):
+        place.discover(str(tmp_path / "out"), labels=out / "predictions.csv")
+    assert not (tmp_path / "out").exists()
+
+
+NFC, NFD = (unicodedata.normalize(form, "Käfer") for form in ("NFC", "NFD"))
+
+
+def photos_of(folder: Path, *paths: str | bytes) -> tuple[Path, list[str]]:
+    """A folder of small images at these paths, and the paths that are read of it."""
+    for number, path in enumerate(paths):
+        file = Path(os.fsdecode(os.fsencode(folder) + b"/" + os.fsencode(path)))
+        Painter(number).save(file.with_suffix(".png"), number % 2, 20, 30)
+        file.with_suffix(".png").rename(file)
+    return folder, images_below(folder)
+
+
+@pytest.mark.parametrize(("on_disk", "written"), [(NFC, NFD), (NFD, NFC)])
+def test_labels_in_another_unicode_form(place: Place, tmp_path: Path, on_disk: str, written: str) -> None:
+    photos, paths = photos_of(tmp_path / on_disk, f"{on_disk}/{on_disk}.png", "a.png", "b.png")
+    full = str(photos).replace(on_disk, written)
+    labels = place.labels(f"path,class\n./{written}/{written}.png,{NFC}\n{full}/a.png,{NFD}\nb.png,wren\n")
+    of, said = read_labels(labels, photos, paths)
+    assert of == {f"{on_disk}/{on_disk}.png": NFC, "a.png": NFC, "b.png": "wren"}
+    assert said == [f"other.csv: classes written in more than one Unicode form, which count as one class each: '{NFC}'"]
+
+
+def test_a_class_of_one_form_keeps_its_name(place: Place, tmp_path: Path) -> None:
+    photos, paths = photos_of(tmp_path / "photos", "a.png", "b.png")
+    assert read_labels(place.labels(f"path,class\na.png,{NFD}\n"), photos, paths) == ({"a.png": NFD}, [])
+
+
+def test_two_files_whose_names_differ_in_their_unicode_form(place: Place, tmp_path: Path) -> None:
+    photos, paths = photos_of(tmp_path / "photos", f"{NFC}-{NFC}.png", f"{NFD}-{NFD}.png")
+    labels = place.labels(f"path,class\n{NFC}-{NFC}.png,ant\n{NFD}-{NFD}.png,bee\n")
+    of, said = read_labels(labels, photos, paths)
+    assert of == {f"{NFC}-{NFC}.png": "ant", f"{NFD}-{NFD}.png": "bee"}
+    assert said == [f"different images whose names differ in their Unicode form only: '{NFC}-{NFC}.png'"]
+    with pytest.raises(
+        UserError, match=r"may be '.*\\u0308.*' or 'K\\xe4fer.*photos, which differ in their Unicode form"
+    ):
+        read_labels(place.labels(f"path,class\n{NFC}-{NFD}.png,ant\n"), photos, paths)
+
+
+def test_one_image_labelled_in_two_forms(place: Place, tmp_path: Path) -> None:
+    photos, paths = photos_of(tmp_path / "photos", f"{NFC}.png")
+    text = f"path,class\n{NFC}.png,ant\n{NFD}.png,"
+    assert read_labels(place.labels(f"{text}ant\n"), photos, paths)[0] == {f"{NFC}.png": "ant"}
+    with pytest.raises(UserError, match=r"says two things of the image .*, on lines 2 and 3"):
+        read_labels(place.labels(f"{text}bee\n"), photos, paths)
+
+
+def test_labels_of_files_that_are_left_out(place: Place, tmp_path: Path) -> None:
+    """A camera's own format, hidden files: they are there, so a label of them is not a mistyped name."""
+    photos, paths = photos_of(tmp_path / "photos", "a.png", "b.png", "c.HEIC", f"{NFD}.heif", ".d.png", ".e/f.png")
+    left_out = ["c.HEIC", f"{NFC}.heif", ".d.png", ".e/f.png"]
+    lines = "".join(f"{path},lark\n" for path in left_out)
+    of, said = read_labels(place.labels(f"path,class\na.png,wren\n{lines}"), photos, paths)
+    assert of == {"a.png": "wren"}
+    assert said == [
+        "other.csv: ignored the labels of files which are left out, hidden or of a format that is not read: "
+        f"{', '.join(map(repr, left_out))}; save them as JPEG to take them in",
+        "no labelled image of lark can be read, so it is none of the known classes",
+    ]
+    with pytest.raises(UserError, match="labels no image that can be read, but files which are left out, hidden or"):
+        read_labels(place.labels(f"path,class\n{lines}"), photos, paths)
+    shutil.copy(photos / "c.HEIC", tmp_path / "g.HEIC")
+    for path in ("g.HEIC", "../g.HEIC", str(tmp_path / "g.HEIC")):
+        with pytest.raises(UserError, match="labels 1 images that are not in"):
+            read_labels(place.labels(f"path,class\na.png,wren\n{path},lark\n"), photos, paths)
+
+
+def test_names_that_no_table_can_keep(place: Place, out: Path, tmp_path: Path) -> None:
+    """Names in Latin-1, with a carriage return: all are listed, and left out as images that cannot be read."""
+    odd = [b"\xe4/3.png", b"k\xe4fer.png", b"a\rb.png"]
+    photos, paths = photos_of(tmp_path / "photos", "0.png", "1.png", "2.png", *odd, b"notes\xff.txt")
+    assert paths == ["0.png", "1.png", "2.png"]
+    labels = place.labels("path,class\n0.png,x\n")
+    found = place.discover(str(tmp_path / "out"), folder=photos, labels=labels, classes=2)
+    assert (found["images"], found["unreadable"]) == (3, 3)
+    assert "3 images cannot be read and are left out: unreadable.csv" in found["notes"]
+    unreadable = table(tmp_path / "out/unreadable.csv").set_index("path")["reason"].to_dict()
+    assert unreadable == {
+        "\\xe4/3.png": "its name is not UTF-8; rename it",
+        "k\\xe4fer.png": "its name is not UTF-8; rename it",
+        "a\\rb.png": "its name has a carriage return; rename it",
+    }
+    predicted, about = api.predict(out / "model", photos)
+    assert (predicted["path"].tolist(), about["unreadable"]) == (paths, unreadable)
+    for path in paths:
+        (photos / path).unlink()
+    with pytest.raises(UserError, match=r"holds no image; .*rename 'a\\rb.png', 'k\\xe4fer.png', .* to take them in"):
+        images_below(photos)
 
 
 def test_one_labelled_class_of_a_handful_of_images(place: Place, tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import unicodedata
 from pathlib import Path
 from typing import Any
 
@@ -127,12 +128,98 @@ def rows_reversed(text: str) -> str:
             TRUTH,
         ),
         (PREDICTED.replace("path", "id"), TRUTH.replace("path", "id")),
+        # As Excel saves them.
+        ("sep=;\r\n" + PREDICTED.replace(",", ";"), b"\xef\xbb\xbfSEP=,\r\n" + TRUTH.encode()),
+        ("sep=|\n" + PREDICTED.replace(",", "|"), '"sep=\t"\n' + TRUTH.replace(",", "\t")),
+        (
+            PREDICTED.replace("\n", ",,\n") + ",,,\n",
+            TRUTH.replace("\n", ",\n").replace("a.jpg,cat,1,", "a.jpg,cat,1,,"),
+        ),
+        # The accepted names of columns, in letters of any case.
+        (PREDICTED.replace("path,predicted", "filename,label"), TRUTH.replace("path,class", "Image,Label")),
+        (PREDICTED.replace("path,predicted", "PATH,Class_Name"), TRUTH.replace("path,class,old", "File,CLASS,Old")),
+        (PREDICTED.replace("path", "ID"), TRUTH.replace("path", "Id")),
+        # A column of true classes beside the predicted ones.
+        ("path,label,Pred\na.jpg,x,7\nb.jpg,x,7\nc.jpg,x,3\nd.jpg,x,3\ne.jpg,x,1\n", TRUTH),
     ],
 )
 def test_tables_as_people_have_them(tmp_path: Path, predictions: str | bytes, truth: str | bytes) -> None:
     found = evaluate(*written(tmp_path, predictions, truth))
     assert scores(found) == [80, 100, pytest.approx(200 / 3)]
     assert (found["n"], found["notes"]) == (5, [])
+
+
+NFC, NFD = (unicodedata.normalize(form, "Käfer") for form in ("NFC", "NFD"))
+
+
+@pytest.mark.parametrize("old", [None, NFC, NFD])
+def test_a_class_in_two_unicode_forms_is_one(tmp_path: Path, old: str | None) -> None:
+    """macOS writes an accent as a character of its own: two equal names that are not equal bytes."""
+    truth = TRUTH.replace("a.jpg,cat", f"a.jpg,{NFC}").replace("b.jpg,cat", f"b.jpg,{NFD}")
+    predictions = PREDICTED.replace("a.jpg,7", f"a.jpg,{NFD}").replace("b.jpg,7", f"b.jpg,{NFC}")
+    files = written(tmp_path, predictions, truth if old is None else truth.replace(",old", ",was"))
+    found = evaluate(*files, old=old)
+    assert scores(found) == [80, 100, pytest.approx(200 / 3)]
+    assert (found["classes"], found["old_classes"], found["clusters_found"]) == (2, 1, 3)
+    assert found["histogram"][NFC] == 2
+    said = f": classes written in more than one Unicode form, which count as one class each: '{NFC}'"
+    assert found["notes"] == [f"{file}{said}" for file in files]
+
+
+def test_classes_that_differ_only_between_files(tmp_path: Path) -> None:
+    """Of a class that the truth has in one form, the list of Old classes may have the other."""
+    (tmp_path / "old.txt").write_text(NFC, encoding="utf-8")
+    found = evaluate(
+        *written(tmp_path, truth=TRUTH.replace("cat", NFD).replace(",old", ",was")), old=tmp_path / "old.txt"
+    )
+    assert (scores(found), found["notes"]) == ([80, 100, pytest.approx(200 / 3)], [])
+
+
+def test_paths_in_another_unicode_form_are_joined(tmp_path: Path) -> None:
+    predictions, truth = (text.replace("a.jpg", f"{name}.jpg") for text, name in ((PREDICTED, NFC), (TRUTH, NFD)))
+    for files in (
+        (predictions, truth),
+        (PREDICTED.replace("a.jpg", f"{NFD}.jpg"), TRUTH.replace("a.jpg", f"{NFC}.jpg")),
+    ):
+        found = evaluate(*written(tmp_path, *files))
+        assert (scores(found), found["n"], found["notes"]) == ([80, 100, pytest.approx(200 / 3)], 5, [])
+    # The same image twice, in two forms.
+    assert evaluate(*written(tmp_path, f"{predictions}{NFD}.jpg,7\n", truth))["n"] == 5
+    with pytest.raises(UserError, match=f"says two things of the image {NFD}.jpg, on lines 2 and 7"):
+        evaluate(*written(tmp_path, f"{predictions}{NFD}.jpg,8\n", truth))
+
+
+def test_two_images_whose_names_differ_in_their_unicode_form(tmp_path: Path) -> None:
+    """An exact spelling wins, also where its image is of another set; a third spelling is refused with both."""
+    first, second = (f"{name}.jpg" for name in (NFC, NFD))
+    predictions = PREDICTED.replace("a.jpg", first).replace("c.jpg", second)
+    truth = TRUTH.replace("a.jpg", first).replace("c.jpg", second)
+    found = evaluate(*written(tmp_path, predictions, truth))
+    assert scores(found) == [80, 100, pytest.approx(200 / 3)]
+    [note] = found["notes"]
+    assert note.endswith(f"different images whose names differ in their Unicode form only: '{first}'")
+    roles = "path,class,role\n" + f"{first},cat,unlabelled\n{second},dog,labelled\nb.jpg,dog,unlabelled\n"
+    with pytest.raises(UserError, match="lacks 1 of the 2 images"):
+        evaluate(*written(tmp_path, f"path,predicted\n{second},1\nb.jpg,2\n", roles))
+    third = {form: unicodedata.normalize(form, "Ü-Ö") for form in ("NFC", "NFD")}
+    truth = f"path,class\n{third['NFC']},cat\n{third['NFD']},dog\n"
+    with pytest.raises(
+        UserError, match=r"may be '\\xdc-\\xd6' or 'U\\u0308-O\\u0308' of .*truth.csv, which differ in their"
+    ):
+        evaluate(*written(tmp_path, f"path,predicted\n{third['NFC'][0]}{third['NFD'][2:]},1\n", truth))
+
+
+def test_a_frame_may_have_columns_of_any_kind(tmp_path: Path) -> None:
+    frame = pd.DataFrame({"File": ["a.jpg", "b.jpg", "c.jpg", "d.jpg", "e.jpg"], "Label": [7, 7, 3, 3, 1], 0: 5})
+    assert scores(evaluate(frame, written(tmp_path)[1])) == [80, 100, pytest.approx(200 / 3)]
+
+
+def test_an_id_wins_over_other_names_of_a_path(tmp_path: Path) -> None:
+    predictions = PREDICTED.replace("path", "id").replace("\n", ",x.jpg\n").replace("d,x.jpg", "d,image")
+    found = evaluate(*written(tmp_path, predictions, TRUTH.replace("path", "id")))
+    assert (found["joined_by"], found["n"]) == ("id", 5)
+    found = evaluate(*written(tmp_path, PREDICTED.replace("path", "filename"), TRUTH), join_by="path")
+    assert (found["joined_by"], found["n"]) == ("path", 5)
 
 
 def test_old_classes_of_a_list(tmp_path: Path, run: Path) -> None:
@@ -175,8 +262,22 @@ def test_images_on_one_side_alone(tmp_path: Path) -> None:
         ("", TRUTH, {}, "predictions.csv is empty; write a line of column names"),
         ("path,predicted\n", TRUTH, {}, "has no line below its column names"),
         (PREDICTED, "path,class,old\n", {}, "truth.csv has no line below its column names"),
-        ("path,guess\na.jpg,1\n", TRUTH, {}, "has the columns path, guess, expected predicted or class"),
-        ("image,predicted\na.jpg,1\n", TRUTH, {}, "has the columns image, predicted, expected path or id"),
+        ("path,guess\na.jpg,1\n", TRUTH, {}, "has the columns path, guess, expected predicted or "),
+        ("photo,predicted\na.jpg,1\n", TRUTH, {}, "has the columns photo, predicted, expected path or file or"),
+        (
+            "a.jpg,1\nb.jpg,1\n",
+            TRUTH,
+            {},
+            "line 1 is 'a.jpg,1', which names no known column; the first line must be path,pred",
+        ),
+        (
+            PREDICTED,
+            "sep=;\na.jpg;cat\n",
+            {},
+            "line 2 is 'a.jpg;cat', which names no known column; the first line must be path,class",
+        ),
+        (PREDICTED, TRUTH.replace("old", "Class"), {}, "has the column 'class' twice"),
+        (PREDICTED.replace("b.jpg,7", "b.jpg,,7"), TRUTH, {}, "line 3 has 3 columns, the first line 2"),
         (PREDICTED, "path,old\na.jpg,1\n", {}, "expected class_id or class or true_class or class_name"),
         (PREDICTED.replace("path", "id"), TRUTH, {}, "by id and"),
         (PREDICTED, TRUTH, {"join_by": "id"}, "has the columns path, predicted, expected id"),
