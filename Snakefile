@@ -5,10 +5,10 @@ from pathlib import Path
 
 from ctxgcd.config import check_file
 from ctxgcd.errors import reported
-from ctxgcd.files import require_writable
+from ctxgcd.files import require_writable_folders
 
 with reported(job=False):
-    require_writable(*map(Path, (".snakemake", "results", "work")))
+    require_writable_folders(*map(Path, (".snakemake", "results", "work")))
     check_file(Path("params.yaml"))
 
 

@@ -96,7 +96,8 @@ def discover(
     Args:
         folder: images at any depth; hidden files are left out, links are followed.
         labels: CSV with path (relative to `folder`) and class of the labelled images.
-        out: a new folder, or one of a discovery: the same one goes on where it was stopped, another one starts anew.
+        out: a new folder, or one of a discovery: the same one resumes where it was interrupted; the results of another
+            one are replaced when the new ones are complete.
         classes: known and new ones together; `auto` estimates them.
         settings: quick or paper.
         backbone: efficientnet_lite0, dino_vitb16 or, with `weights`, any timm model; default: that of the settings.
@@ -111,7 +112,7 @@ def discover(
         changed).
 
     Raises:
-        UserError: what was given cannot be used.
+        UserError: what was given cannot be used, or `out` cannot be written.
     """
     from ctxgcd.discover.asked import ask
 
@@ -167,11 +168,14 @@ def export(model: Path | str, out: Path | str) -> dict[str, Any]:
         `difference`, the largest one between the outputs of both, and the metadata.
 
     Raises:
-        UserError: the model cannot be used, a package of the extra `export` is missing, or the outputs differ.
+        UserError: the model cannot be used, `out` cannot be written, a package of the extra `export` is missing, or
+            the outputs differ.
     """
     from ctxgcd.discover.asked import check_model
+    from ctxgcd.files import require_writable
 
     check_model(Path(model))
+    require_writable(Path(out))
     from ctxgcd.discover import export as exporting
 
     return exporting.export(Path(model), Path(out))

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     import pandas as pd
 
 FULL = (errno.ENOSPC, errno.EDQUOT)
+# What a file system refuses to a correct program; an OSError of another kind is a bug.
+REFUSALS = (*FULL, errno.EACCES, errno.EPERM, errno.EROFS, errno.ENAMETOOLONG, errno.ELOOP, errno.EIO, errno.ESTALE)
 
 
 @contextmanager
@@ -32,7 +34,7 @@ def replacing(path: Path) -> Iterator[Path]:
     A reader never sees half a file, a failed write leaves the old one, and a link into DVC's cache is
     replaced rather than written through. What the disk refuses is a UserError.
     """
-    temporary = path.with_name(f".{path.stem}.{os.getpid()}.tmp{path.suffix}")
+    temporary = _temporary(path)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         yield temporary
@@ -44,6 +46,27 @@ def replacing(path: Path) -> Iterator[Path]:
     finally:
         with suppress(OSError):
             temporary.unlink(missing_ok=True)
+
+
+def require_writable(path: Path) -> None:
+    """Raise UserError unless a file can be written at `path`; folders made to try it are removed again."""
+    with on_disk(path):
+        if path.is_dir():
+            raise UserError(f"{path} is a folder; name a file")
+        absent = [folder for folder in path.parents if not folder.exists()]
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            _temporary(path).touch()
+        finally:
+            with suppress(OSError):  # the first refusal is the one to tell
+                _temporary(path).unlink(missing_ok=True)
+                for folder in absent:
+                    folder.rmdir()
+
+
+def _temporary(path: Path) -> Path:
+    """The name of `replacing`, which a long name of `path` does not make too long."""
+    return path.with_name(f".{path.stem[:40]}.{os.getpid()}.tmp{path.suffix}")
 
 
 def clear_unfinished(folder: Path) -> None:
@@ -110,7 +133,7 @@ def require_space(folder: Path, needed: int, name: str) -> None:
         )
 
 
-def require_writable(*folders: Path) -> None:
+def require_writable_folders(*folders: Path) -> None:
     """Raise UserError for a folder that cannot be written, or that is not there and cannot be made."""
     for folder in folders:
         there = next(path for path in (folder, *folder.absolute().parents) if path.exists())
@@ -138,7 +161,22 @@ def on_disk(path: Path) -> Iterator[None]:
         raise _refused(path, error) from error
 
 
+@contextmanager
+def refusals_named() -> Iterator[None]:
+    """Turn what the file system refuses (REFUSALS) of a file that the error names into a UserError."""
+    try:
+        yield
+    except OSError as error:
+        if error.filename is None or error.errno not in REFUSALS:
+            raise
+        raise _refused(Path(os.fsdecode(error.filename)), error) from error
+
+
 def _refused(path: Path, error: OSError) -> UserError:
-    full = "the disk is full: free space, then the same command goes on"
-    advice = full if error.errno in FULL else "check the folder, its permissions and the free space"
+    if error.errno in FULL:
+        advice = "the disk is full: free space, then the same command goes on"
+    elif error.errno == errno.ENAMETOOLONG:
+        advice = "give a shorter name"
+    else:
+        advice = "check the folder, its permissions and the free space"
     return UserError(f"{path} cannot be read or written ({error.strerror or error}); {advice}")

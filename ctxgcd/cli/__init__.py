@@ -10,6 +10,7 @@ from ctxgcd import __version__
 from ctxgcd.cli import completion, diff, discover, evaluate, export, predict
 from ctxgcd.cli.common import Parser
 from ctxgcd.errors import UserError, nearest, reported
+from ctxgcd.files import refusals_named
 
 # Each has a function add(commands), which adds its parser; what a command needs is imported when it is called.
 COMMANDS = (discover, predict, export, evaluate, diff, completion)
@@ -40,7 +41,8 @@ def main() -> None:
         try:
             try:
                 arguments = _parsed(parser(), sys.argv[1:])
-                arguments.call(arguments)
+                with refusals_named():
+                    arguments.call(arguments)
             finally:
                 print(end="", flush=True)  # here, and not at Python's end, where nothing can catch it
         except OSError as error:

@@ -40,10 +40,11 @@ def add(commands: Commands) -> None:
 
 
 def _call(arguments: argparse.Namespace) -> None:
-    from ctxgcd.files import replacing
+    from ctxgcd.files import replacing, require_writable
 
     if arguments.out.exists() and not _is_a_prediction(arguments.out):
         raise UserError(f"{arguments.out} exists and was not written by `ctxgcd predict`; name another file with --out")
+    require_writable(arguments.out)
     with redirect_stdout(sys.stderr):  # progress
         table, about = api.predict(arguments.model, arguments.folder, threshold=arguments.threshold)
     for path, reason in about["unreadable"].items():

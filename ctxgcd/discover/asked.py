@@ -2,23 +2,18 @@
 
 from __future__ import annotations
 
-import json
-import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from ctxgcd.benchmarks.own import images_below, not_read
 from ctxgcd.benchmarks.weights import weights_state
+from ctxgcd.discover.output import MODEL, Output
 from ctxgcd.discover.settings import chosen
 from ctxgcd.discover.split import check_classes, make_split, read_labels, stamp
 from ctxgcd.errors import UserError
-from ctxgcd.files import read_object, write_text
-
-FILE = "asked.json"  # in OUT/work: what the discovery there was asked for
-RESULTS = ("predictions.csv", "report.html", "unreadable.csv", "model")
-MODEL = "model.pt"  # in OUT/model
 
 
 @dataclass(frozen=True)
@@ -42,31 +37,11 @@ class Asked:
     classes: int | None
     notes: list[str]
 
-    def begin(self) -> None:
-        """Make `out` the place of this discovery; results of another one, which is told, are deleted."""
-        file = self.out / "work" / FILE
-        if self.out.exists() and not self.out.is_dir():
-            raise UserError(f"{self.out} is a file; name a new or an empty folder with --out")
-        if self.out.is_dir() and any(self.out.iterdir()) and not file.is_file():
-            raise UserError(f"{self.out} holds other files; name a new or an empty folder with --out")
-        asked = {"images": self.images, "labels": self.labels, "classes": self.classes or "auto", **self.values}
-        asked = json.loads(json.dumps(asked))
-        if file.is_file():
-            try:
-                before = read_object(file)
-            except UserError:
-                before = {}
-            if before == asked:
-                return
-            changed = [key for key in asked if before.get(key) != asked[key]]
-            print(
-                f"{self.out} holds a discovery with other {', '.join(changed)}; its results are deleted, and what of "
-                "its images and features still serves is kept",
-                flush=True,
-            )
-            for made in (self.out / name for name in RESULTS):
-                shutil.rmtree(made) if made.is_dir() else made.unlink(missing_ok=True)
-        write_text(file, json.dumps(asked, indent=1) + "\n")
+    @cached_property
+    def output(self) -> Output:
+        """The folder `out` as this request uses it."""
+        classes = self.classes or "auto"
+        return Output(self.out, {"images": self.images, "labels": self.labels, "classes": classes, **self.values})
 
 
 def ask(
@@ -91,7 +66,9 @@ def ask(
     split = make_split(paths, of)
     check_classes(classes, len(set(of.values())), int((split["role"] == "unlabelled").sum()))
     notes += filter(None, [not_read(folder)])
-    return Asked(folder, out, values, paths, stamp(folder, paths), of, classes, notes)
+    asked = Asked(folder, out, values, paths, stamp(folder, paths), of, classes, notes)
+    asked.output.check()
+    return asked
 
 
 def ask_to_predict(model: Path, folder: Path, threshold: float | None) -> list[str]:

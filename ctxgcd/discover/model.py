@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import normalize
 
-from ctxgcd.discover.asked import MODEL
+from ctxgcd.discover.output import MODEL
 from ctxgcd.methods.registry import TRAINED
 from ctxgcd.models import weights
 from ctxgcd.models.backbone import Backbone, cut

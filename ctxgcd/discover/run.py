@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-import shutil
+import unicodedata
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from itertools import count
@@ -16,10 +16,12 @@ import pandas as pd
 import torch
 import yaml
 
-from ctxgcd.benchmarks.own import misnamed
+from ctxgcd.benchmarks.own import FOLDER, misnamed
+from ctxgcd.benchmarks.source import store_bytes
 from ctxgcd.discover import model as models
 from ctxgcd.discover.asked import Asked
 from ctxgcd.discover.model import Model
+from ctxgcd.discover.output import Output
 from ctxgcd.discover.report import Discovered, write_report
 from ctxgcd.discover.settings import estimate_of, fitted
 from ctxgcd.discover.split import check_classes, make_split
@@ -40,23 +42,16 @@ COLUMNS = ["path", "class", "name", "confidence", "nearest", "score"]
 
 def discover(asked: Asked) -> dict[str, Any]:
     """Do what api.discover describes."""
-    asked.begin()
-    for line in asked.notes:
-        print(f"note: {line}", flush=True)
-    with owned(asked.out / "work"), borrowed_devices(1) as [device]:
+    output = asked.output
+    output.claim()
+    with owned(output.work), borrowed_devices(1) as [device]:
+        output.begin()
+        for line in asked.notes:
+            print(f"note: {line}", flush=True)
         torch.set_num_threads(asked.values["threads"])
         compute_alike(device)
         clear_unfinished(asked.out)
-        return _Work(asked.folder, asked.out, asked.values, device).discover(asked)
-
-
-def _only(folder: Path) -> Path:
-    """Make a folder, and delete what was made beside it of another content: nothing would find it again."""
-    for other in folder.parent.glob("*-*"):
-        if other.is_dir() and other.name.partition("-")[0] == folder.name.partition("-")[0] and other != folder:
-            shutil.rmtree(other)
-    folder.mkdir(parents=True, exist_ok=True)
-    return folder
+        return _Work(asked.folder, output, asked.values, device).discover(asked)
 
 
 def _short(content: Any) -> str:
@@ -68,21 +63,22 @@ class _Work:
     """One discovery. What is made lies in folders whose names say of what: OUT/work/images-*/features-*/run-*."""
 
     folder: Path
-    out: Path
+    out: Output
     values: dict[str, Any]
     device: torch.device
 
     def discover(self, asked: Asked) -> dict[str, Any]:
         v, paths, of, classes, said = self.values, asked.paths, asked.labels, asked.classes, list(asked.notes)
-        place = _only(self.out / "work" / f"images-{_short([asked.images, v['resize'], str(self.folder.resolve())])}")
+        place = self.out.work / f"images-{_short([asked.images, v['resize'], str(self.folder.resolve())])}"
         # Before the long work: weights that do not fit are told at once.
         weights = prepare(v["model"], v["weights"], v["crop"], place / "weights.pt", v["sha256"])
+        place = self.out.folder(place)
         store = place / "images.npz"
+        if not store.exists():
+            self.out.require_space(int(store_bytes(FOLDER, len(paths), v["resize"])), f"packing {len(paths):,} images")
         digest = pack("folder", self.folder, paths, v["resize"], store, v["threads"], leave_out=True)
         undecodable = left_out(store)
         if unreadable := misnamed(self.folder) | undecodable:
-            rows = ({"path": path, "reason": reason} for path, reason in unreadable.items())
-            write_rows(self.out / "unreadable.csv", ("path", "reason"), rows)
             said.append(f"{len(unreadable):,} images cannot be read and are left out: unreadable.csv")
             print(f"note: {said[-1]}", flush=True)
         split = make_split([path for path in paths if path not in undecodable], of)
@@ -102,34 +98,38 @@ class _Work:
         split_hash = _short([digest, split.to_csv()])
         code = code_hash()
         own = identity(parameters, split_hash, code)
-        state = _only(place / f"run-{own}")
-        trained = self.out / "work" / "run"
+        state = self.out.folder(place / f"run-{own}")
+        trained = self.out.work / "run"
         if not finished.give(state, trained):
             about = {"identity": own, "split_sha256": split_hash, "code": code}
             run(parameters, split=split, files=files, state=state, device=self.device, about=about)
             finished.give(state, trained)
-        discovered = self._results(trained, files, store, split, parameters)
-        facts = {
-            "images": len(split),
-            "labelled": int((split["role"] == "labelled").sum()),
-            "unreadable": len(unreadable),
-            "known": known,
-            "K": classes,
-            "K_source": parameters["K_source"],
-            "tried": how,
-            "found": int(discovered.table["class"].nunique()),
-            "threshold": discovered.model.threshold,
-            "notes": said,
-            "adapted": smaller,
-        }
-        write_report(discovered, facts, self.out / "report.html")
+        with self.out.replaced(state) as new:
+            if unreadable:
+                rows = ({"path": path, "reason": reason} for path, reason in unreadable.items())
+                write_rows(new / "unreadable.csv", ("path", "reason"), rows)
+            discovered = self._results(trained, files, store, split, parameters, new)
+            facts = {
+                "images": len(split),
+                "labelled": int((split["role"] == "labelled").sum()),
+                "unreadable": len(unreadable),
+                "known": known,
+                "K": classes,
+                "K_source": parameters["K_source"],
+                "tried": how,
+                "found": int(discovered.table["class"].nunique()),
+                "threshold": discovered.model.threshold,
+                "notes": said,
+                "adapted": smaller,
+            }
+            write_report(discovered, facts, new / "report.html")
         return facts
 
     def _features(self, place: Path, store: Path, weights: str, images: int) -> tuple[Path, dict[str, Path]]:
         """Keep the trunk's output, of weights with this hash; return where, and the files that a training reads."""
         v, device, prepared = self.values, self.device, place / "weights.pt"
         of = ("model", "crop", "mean", "std", "tail_blocks", "view_bank", "view_bank_seed", "precision")
-        place = _only(place / f"features-{_short([weights, *(v[key] for key in of)])}")
+        place = self.out.folder(place / f"features-{_short([weights, *(v[key] for key in of)])}")
         files = {"store": store, "weights": prepared, "test_view": place / "test_view.npy"}
         if v["view_bank"]:
             files["view_bank"] = place / "view_bank.npy"
@@ -163,9 +163,15 @@ class _Work:
         return found["K"], {int(k): accuracy for k, accuracy in found["tried"].items()}
 
     def _results(
-        self, trained: Path, files: Mapping[str, Path], store: Path, split: pd.DataFrame, parameters: dict[str, Any]
+        self,
+        trained: Path,
+        files: Mapping[str, Path],
+        store: Path,
+        split: pd.DataFrame,
+        parameters: dict[str, Any],
+        to: Path,
     ) -> Discovered:
-        """Write predictions and model of a finished training."""
+        """Write predictions and model of a finished training to a folder."""
         network = checkpoint.load(trained / "final.pt", "ctxgcd-model")["network"]
         state = torch.load(files["weights"], map_location="cpu", weights_only=True)
         assigned = read_rows(trained / "assignments.csv", usecols=["predicted"])["predicted"]
@@ -184,16 +190,22 @@ class _Work:
         made = replace(made, examples=split["path"].iloc[labelled].tolist(), features=examples.to(self.device))
         table, features = classified(made, unlabelled)
         made = replace(made, threshold=float(table["score"].quantile(models.NONE_OF_THESE, interpolation="lower")))
-        with replacing(self.out / "predictions.csv") as temporary:
+        with replacing(to / "predictions.csv") as temporary:
             table[COLUMNS].to_csv(temporary, index=False, lineterminator="\n")
-        models.save(made, self.out / "model")
-        write_text(self.out / "model" / "params.yaml", yaml.safe_dump(parameters, sort_keys=False))
+        models.save(made, to / "model")
+        write_text(to / "model" / "params.yaml", yaml.safe_dump(parameters, sort_keys=False))
         return Discovered(made, table, features.numpy(), unlabelled, store)
 
 
 def _names(known: list[str], assigned: pd.Series, classes: int) -> list[str]:
     """Names by class id: known ones, then new-1, new-2, ... from the largest to the smallest."""
     sizes = np.bincount(assigned, minlength=classes)[len(known) :]
-    free = (name for number in count(1) if (name := f"new-{number}") not in known)
+    taken = {_spelling(name) for name in known}
+    free = (name for number in count(1) if _spelling(name := f"new-{number}") not in taken)
     named = dict(zip(np.argsort(-sizes, kind="stable").tolist(), free, strict=False))
     return [*known, *(named[place] for place in range(classes - len(known)))]
+
+
+def _spelling(name: str) -> str:
+    """A name as it reads in letters of either case and of any Unicode form."""
+    return unicodedata.normalize("NFKC", name.casefold())

@@ -15,7 +15,7 @@ import pytest
 import torch
 
 from ctxgcd.errors import UserError
-from ctxgcd.files import clear_unfinished, replacing, require_writable, write_text
+from ctxgcd.files import clear_unfinished, replacing, require_writable_folders, write_text
 from ctxgcd.models.weights import build, prepare
 from ctxgcd.training import checkpoint, finished
 
@@ -149,14 +149,14 @@ def test_a_folder_that_cannot_be_written_is_told_before_anything(full_disk: Path
     (full_disk / "results").mkdir()
     (full_disk / "file").touch()
     wanted = [full_disk / "results", full_disk / "work/deep"]
-    require_writable(*wanted)
+    require_writable_folders(*wanted)
     assert not wanted[1].parent.exists()
     with pytest.raises(UserError, match="/file cannot be written, but files are made there"):
-        require_writable(full_disk / "file")
+        require_writable_folders(full_disk / "file")
     subprocess.run(["mount", "-o", "remount,ro", str(full_disk)], check=True)
     for folder in wanted:
         with pytest.raises(UserError, match=f"{folder} cannot be written, but files are made there; change"):
-            require_writable(folder)
+            require_writable_folders(folder)
 
 
 def test_errors_of_other_files_are_not_blamed_on_the_written_one(tmp_path: Path) -> None:
