@@ -216,7 +216,7 @@ def test_another_setting_or_other_images_start_clean(place: Place, tmp_path: Pat
     shutil.copytree(place.root / "photos/out", mine, symlinks=True)
     place.discover(str(mine), seed=1)
     said = capsys.readouterr().out
-    assert "with other seed; its results are deleted" in said
+    assert "with other seed; it is kept until this one is complete" in said
     assert "view bank" not in said
     assert len(list(mine.glob("work/images-*/features-*/run-*"))) == 1
     photos = tmp_path / "photos"
@@ -230,6 +230,73 @@ def test_another_setting_or_other_images_start_clean(place: Place, tmp_path: Pat
     assert "with other images, seed" in said
     assert "view bank" in said
     assert len(list(mine.glob("work/images-*"))) == 1
+
+
+def tree(folder: Path) -> dict[str, tuple[int, str]]:
+    """Every file of a folder, with its time and content."""
+    return {
+        path.relative_to(folder).as_posix(): (path.stat().st_mtime_ns, file_sha256(path))
+        for path in folder.rglob("*")
+        if path.is_file() and path.name != "lock"
+    }
+
+
+@pytest.mark.parametrize(
+    ("changes", "problem"),
+    [
+        ({"weights": "other.pth"}, "do not fit"),
+        ({"backbone": "test_vit"}, "do not fit"),
+        ({"size": 5000}, "--size is 5000"),
+        ({"labels": "other.csv"}, "no labelled image can be read"),
+    ],
+    ids=["weights", "backbone", "size", "labels"],
+)
+def test_a_refused_request_leaves_the_results(
+    place: Place, found: dict[str, Any], tmp_path: Path, changes: dict[str, Any], problem: str
+) -> None:
+    mine = tmp_path / "out"
+    shutil.copytree(place.root / "photos/out", mine)
+    torch.save({"conv.weight": torch.zeros(1)}, tmp_path / "other.pth")
+    (tmp_path / "other.csv").write_text("path,class\nbroken.jpg,iris\n")
+    before = tree(mine)
+    files = {key: tmp_path / value for key, value in changes.items() if key in ("weights", "labels")}
+    with pytest.raises(UserError, match=problem):
+        place.discover(str(mine), **(changes | files))
+    if "labels" in changes:  # told after packing, which prepares the weights once more
+        before, after = ({k: v[1] for k, v in of.items()} for of in (before, tree(mine)))
+        assert after == before
+    else:
+        assert tree(mine) == before
+    assert place.discover(str(mine)) == found
+
+
+def test_a_stopped_request_leaves_the_results_of_the_old_one(
+    place: Place, found: dict[str, Any], tmp_path: Path, capsys: Any
+) -> None:
+    """Ctrl-C while another one trains: the old one is answered from what is kept, then the other one resumes."""
+    mine = tmp_path / "out"
+    shutil.copytree(place.root / "photos/out", mine)
+    before = tree(mine)
+    options = {"--labels": "labels.csv", "--weights": "backbone.pth", "--out": str(mine)}
+    words = [word for name, file in options.items() for word in (name, str(place.root / file))]
+    words += ["--backbone", MODEL, "--size", str(SIZE), "--classes", "4", "--seed", "1"]
+    command = [sys.executable, "-m", "ctxgcd", "discover", str(place.root / "photos"), *words]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    with subprocess.Popen(command, env=environment, stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL) as process:
+        while not (begun := list(mine.glob("work/images-*/features-*/run-*/last.pt"))):
+            assert process.poll() is None
+            time.sleep(0.02)
+        process.send_signal(signal.SIGINT)
+        assert process.wait(60) == 130
+    kept = {name for name in before if not name.endswith("weights.pt")}  # prepared anew by each call
+    after = tree(mine)
+    assert {name: after[name] for name in kept} == {name: before[name] for name in kept}
+    assert place.discover(str(mine)) == found
+    assert begun[0].exists()
+    capsys.readouterr()
+    place.discover(str(mine), seed=1)
+    assert "goes on after epoch" in capsys.readouterr().out
+    assert [path.parent for path in begun] == list(mine.glob("work/images-*/features-*/run-*"))
 
 
 # -- K ---------------------------------------------------------------------------------------------------
@@ -248,6 +315,12 @@ def test_estimated_k(place: Place, out: Path, tmp_path: Path) -> None:
 def test_new_classes_are_named_by_size() -> None:
     assigned = pd.Series([0, 0, 2, 4, 4, 4, 3])
     assert _names(["iris", "new-2"], assigned, 6) == ["iris", "new-2", "new-3", "new-4", "new-1", "new-5"]
+
+
+def test_new_classes_avoid_the_known_names_in_any_spelling() -> None:
+    assigned = pd.Series([0, 1, 2])
+    for known in ("New-1", "NEW-1", "\uff4eew-1"):  # the last one with a full-width n
+        assert _names([known], assigned, 3) == [known, "new-2", "new-3"]
 
 
 # -- new images ------------------------------------------------------------------------------------------
@@ -344,6 +417,73 @@ def test_a_mistake_is_told_before_torch_is_loaded(tmp_path: Path) -> None:
     done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=True)
     assert done.stdout.splitlines() == ["2 True False"] * len(refused), done.stdout
     assert not (tmp_path / "out").exists()
+
+
+LONG = "n" * 300
+
+
+@pytest.mark.parametrize(
+    ("words", "problem"),
+    [
+        (
+            "discover photos --labels l.csv --classes 2 --out shut/o",
+            "shut/o/predictions.csv cannot be read or written (Permission",
+        ),
+        (
+            f"discover photos --labels l.csv --classes 2 --out {LONG}",
+            f"{LONG} cannot be read or written (File name too long); give",
+        ),
+        (
+            "discover locked/photos --labels l.csv --out o",
+            "locked/photos cannot be read or written (Permission denied)",
+        ),
+        ("discover photos --labels locked/l.csv --out o", "locked/l.csv cannot be read (Permission denied)"),
+        ("discover photos --labels l.csv --weights locked/w.pth --out o", "locked/w.pth cannot be read or written"),
+        (
+            "discover photos --labels l.csv --classes 2 --out locked/o",
+            "locked/o cannot be read or written (Permission denied)",
+        ),
+        ("predict locked/model photos --out o.csv", "locked/model/model.pt cannot be read or written (Permission"),
+        ("predict model locked/photos --out o.csv", "locked/photos cannot be read or written (Permission denied)"),
+        ("predict model photos --out shut/p.csv", "shut/p.csv cannot be read or written (Permission denied)"),
+        ("predict model photos --out locked/p.csv", "locked/p.csv cannot be read or written (Permission denied)"),
+        ("predict model photos --out photos", "photos exists and was not written by `ctxgcd predict`"),
+        (
+            f"predict model photos --out {LONG}",
+            f"{LONG} cannot be read or written (File name too long); give a shorter",
+        ),
+        (f"predict {LONG} photos", f"{LONG}/model.pt cannot be read or written (File name too long)"),
+        ("export model shut/x.onnx", "shut/x.onnx cannot be read or written (Permission denied); check the folder"),
+        (f"export model {LONG}", f"{LONG} cannot be read or written (File name too long); give a shorter name"),
+        ("export model photos", "photos is a folder; name a file"),
+        ("export locked/model x.onnx", "locked/model/model.pt cannot be read or written (Permission denied)"),
+        ("evaluate l.csv l.csv --old locked/old.txt", "locked/old.txt cannot be read or written (Permission denied)"),
+        ("evaluate l.csv locked/l.csv", "locked/l.csv cannot be read (Permission denied)"),
+    ],
+)
+def test_what_the_file_system_refuses_is_one_sentence_before_torch_is_loaded(
+    tmp_path: Path, words: str, problem: str
+) -> None:
+    """Permissions bind root too, once it gives up the capability to ignore them."""
+    for name in ("photos", "locked", "shut", "model"):
+        (tmp_path / name).mkdir()
+    for name in ("a.png", "b.png"):
+        Image.new("RGB", (9, 9)).save(tmp_path / "photos" / name)
+    (tmp_path / "l.csv").write_text("path,class\na.png,ant\n")
+    (tmp_path / "model/model.pt").touch()
+    (tmp_path / "locked").chmod(0)
+    (tmp_path / "shut").chmod(0o555)
+    code = "import sys\nfrom ctxgcd.cli import main\ntry: main()\nfinally: print('torch' in sys.modules)\n"
+    bound = [] if os.getuid() else ["setpriv", "--bounding-set", "-dac_override,-dac_read_search"]
+    command = [*bound, sys.executable, "-c", code, *words.split()]
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (2, "False\n"), done.stderr
+    assert problem in done.stderr
+    assert done.stderr.count("\n") == 1
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["l.csv", "locked", "model", "photos", "shut"]
+    assert not list((tmp_path / "shut").iterdir())
+    (tmp_path / "locked").chmod(0o755)
 
 
 def test_weights_that_do_not_fit_are_told_before_packing(place: Place, tmp_path: Path) -> None:
