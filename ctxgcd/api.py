@@ -47,9 +47,10 @@ def evaluate(
     """Score predictions of any code against the true classes, as the workflow scores its own.
 
     Args:
-        predictions: CSV file or DataFrame with a column path or id, and predicted (or class): any labels.
-        truth: the same with class_id, class, true_class or class_name (the first that is there), and maybe old (0 or
-            1). Of a table with a column role, as results/splits/NAME.csv, the images of one set alone are scored.
+        predictions: CSV file or DataFrame with a column path (or file, filename, image) or id, and predicted (or
+            prediction, pred, class, class_name, label; the first that is there): any labels.
+        truth: the same with class_id, class, true_class, class_name or label (the first that is there), and maybe old
+            (0 or 1). Of a table with a column role, as results/splits/NAME.csv, the images of one set alone are scored.
         old: the Old classes, where they are not to be taken from the column: a file of one class a line, or classes.
         set: with a column role: `unlabelled` (default) or `test`.
         clusters: the K that was assumed; without it the number of empty clusters is not known.

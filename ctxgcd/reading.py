@@ -229,5 +229,6 @@ def listed(names: Iterable[str]) -> str:
 
 
 def shown(name: str) -> str:
-    """A name as UTF-8 can write it: a byte that is not UTF-8 as \\xff, a carriage return as \\r."""
-    return name.encode(errors="surrogateescape").decode(errors="backslashreplace").replace("\r", "\\r")
+    """A name as one line of UTF-8 can hold it: a byte that is not UTF-8 as \\xff, line ends as \\r and \\n."""
+    text = name.encode(errors="surrogateescape").decode(errors="backslashreplace")
+    return text.replace("\r", "\\r").replace("\n", "\\n")

@@ -7,9 +7,11 @@ from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+from ctxgcd.benchmarks.source import fault_of
 from ctxgcd.errors import UserError
 from ctxgcd.files import file_sha256, write_text
 from ctxgcd.progress import Progress
+from ctxgcd.reading import listed
 
 THREADS = 8  # hashing leaves the interpreter's lock, and disks read several files at once
 
@@ -22,8 +24,10 @@ def write_pins(folder: Path, pins: Path) -> int:
     paths = sorted(_files(folder))
     if not paths:
         raise UserError(f"{folder} holds no file to pin; put the data there first")
-    if odd := next((path for path in paths if "\n" in path), None):
-        raise UserError(f"{folder} holds {odd!r}, whose name has a line break; rename the file")
+    if odd := [path for path in paths if "\n" in path or fault_of(path)]:
+        raise UserError(
+            f"{folder} holds names with a line break or with bytes that are not UTF-8: {listed(odd)}; rename them"
+        )
     write_text(pins, "".join(f"{digest}  {path}\n" for path, digest in _hashes(folder, paths)))
     return len(paths)
 

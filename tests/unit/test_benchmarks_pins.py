@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 from pathlib import Path
 
@@ -35,6 +36,13 @@ def test_every_difference_is_counted(folder: Path, tmp_path: Path) -> None:
     (folder / "b/c/3.jpg").rename(folder / "b/3.jpg")
     with pytest.raises(UserError, match=r"1 missing \(first b/c/3.jpg\), 1 not pinned \(first b/3.jpg\), 1 changed"):
         check_pins(folder, pins)
+
+
+def test_names_that_pins_cannot_hold_are_all_told(folder: Path, tmp_path: Path) -> None:
+    for name in (b"k\xe4fer.jpg", b"a\nb.jpg", b"a\rb.jpg"):
+        Path(os.fsdecode(os.fsencode(folder) + b"/" + name)).touch()
+    with pytest.raises(UserError, match=r"not UTF-8: 'a\\nb.jpg', 'a\\rb.jpg', 'k\\xe4fer.jpg'; rename them"):
+        write_pins(folder, tmp_path / "pins")
 
 
 def test_mistakes(folder: Path, tmp_path: Path) -> None:
