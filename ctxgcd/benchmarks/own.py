@@ -15,7 +15,7 @@ from ctxgcd.benchmarks.class_lists import ClassList
 from ctxgcd.benchmarks.folders import SUFFIXES, class_names, is_image
 from ctxgcd.benchmarks.source import MissingData, Source, as_manifest, fault_of, missing, open_rgb
 from ctxgcd.errors import UserError, nearest
-from ctxgcd.names import PARTS
+from ctxgcd.names import PARTS, counted
 from ctxgcd.reading import CLASS, PATH, in_one_form, listed, read_list, read_table, shown, spelled, told_alike
 
 # Kinds of pictures that are not read, but would be missed.
@@ -73,7 +73,7 @@ class OwnImages(Source):
         known, lists = set(manifest["path"]), self.list_files(folder)
         left_out = [shown(path) for path in _files(folder) if path not in known and folder / path not in lists]
         if left_out:
-            said.append(f"{len(left_out):,} files left out, no image of a class, first {left_out[0]}")
+            said.append(f"{counted(len(left_out), 'file')} left out, no image of a class, first {left_out[0]}")
         return said
 
     def divide(self, folder: Path, manifest: pd.DataFrame, name: str) -> tuple[ClassList, frozenset[str] | None]:

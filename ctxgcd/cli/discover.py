@@ -11,6 +11,7 @@ from typing import Literal
 from ctxgcd import api
 from ctxgcd.cli.common import Commands, add_command, print_json
 from ctxgcd.errors import UserError
+from ctxgcd.names import counted
 
 
 def add(commands: Commands) -> None:
@@ -64,5 +65,6 @@ def _call(arguments: argparse.Namespace) -> None:
         print_json(found)
         return
     unlabelled = found["images"] - found["labelled"]
-    print(f"{unlabelled:,} unlabelled images in {found['found']} classes; {found['known']} classes were known")
+    known = f"{counted(found['known'], 'class')} {'was' if found['known'] == 1 else 'were'} known"
+    print(f"{counted(unlabelled, 'image', 'unlabelled')} in {counted(found['found'], 'class')}; {known}")
     print(f"look at {arguments.out / 'report.html'}; classes are in {arguments.out / 'predictions.csv'}")

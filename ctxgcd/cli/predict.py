@@ -10,7 +10,7 @@ from pathlib import Path
 from ctxgcd import api
 from ctxgcd.cli.common import Commands, add_command, note, print_json
 from ctxgcd.errors import UserError
-from ctxgcd.names import PREDICTED
+from ctxgcd.names import PREDICTED, counted
 
 
 def add(commands: Commands) -> None:
@@ -56,7 +56,7 @@ def _call(arguments: argparse.Namespace) -> None:
         print_json({"images": len(table), "none_of_these": none, "out": str(arguments.out), **about})
         return
     print(
-        f"{len(table):,} images classified, {none:,} of them none of these classes (score below "
+        f"{counted(len(table), 'image')} classified, {none:,} of them none of these classes (score below "
         f"{about['threshold']:.4f}); written to {arguments.out}"
     )
 

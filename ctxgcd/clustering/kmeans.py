@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import warnings
+from functools import cache
+
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.cluster import KMeans
+from sklearn.exceptions import ConvergenceWarning
 from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
 from ctxgcd.errors import UserError
@@ -28,6 +32,15 @@ def kmeans(
             "change the number of clusters"
         )
     model = KMeans(n_clusters=clusters, n_init=restarts, random_state=seed)
-    with threadpool_limits(threads):
+    with threadpool_limits(threads), warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)  # each start of each K would print it
         labels: NDArray[np.int64] = model.fit_predict(features).astype(np.int64)
+    if len(np.unique(labels)) < clusters:
+        _tell_alike()
     return labels, model.cluster_centers_
+
+
+@cache
+def _tell_alike() -> None:
+    """Say once a process that clusters stay empty."""
+    print("note: fewer images differ than k-means has clusters, so some clusters stay empty", flush=True)

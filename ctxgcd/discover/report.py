@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from ctxgcd.discover.model import NONE_OF_THESE, Model
 from ctxgcd.errors import UserError
+from ctxgcd.names import counted
 from ctxgcd.plots.embedding import project
 from ctxgcd.report.embedding import embedding
 from ctxgcd.report.gallery import Gallery, Group, Picture, first
@@ -61,8 +62,9 @@ def write_report(found: Discovered, facts: Mapping[str, Any], out: Path) -> None
         Section("Uncertain images", _uncertain(found, store)),
         Section("What was assumed", _assumed(found, facts)),
     ]
-    counted = f"{len(found.table):,} images without a label"
-    lead = f"{counted} in {facts['found']} classes; {known} classes were known before."
+    images = f"{counted(len(found.table), 'image')} without a label"
+    were = f"{counted(known, 'class')} {'was' if known == 1 else 'were'} known before"
+    lead = f"{images} in {counted(facts['found'], 'class')}; {were}."
     write_page("ctxgcd: discovered classes", lead, sections, out)
 
 
@@ -76,7 +78,7 @@ def _summary(facts: Mapping[str, Any], largest: str | None) -> list[str]:
     how = "estimated" if facts["K_source"] == "estimated" else "as given"
     empty = facts["K"] - facts["found"]
     return [
-        f"{facts['images']:,} images, {facts['labelled']:,} of them with a label. {k} ({how}).",
+        f"{counted(facts['images'], 'image')}, {facts['labelled']:,} of them with a label. {k} ({how}).",
         *([f"{empty} of the classes have no unlabelled image."] if empty else []),
         *([f"New classes have no names yet: {largest} is the largest. Look at their galleries."] if largest else []),
         *facts["notes"],

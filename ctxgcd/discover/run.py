@@ -30,6 +30,7 @@ from ctxgcd.features import extract_test_view, extract_view_bank, load_kept
 from ctxgcd.files import clear_unfinished, read_object, read_rows, replacing, write_rows, write_text
 from ctxgcd.images.store import left_out, pack
 from ctxgcd.models.weights import prepare
+from ctxgcd.names import counted
 from ctxgcd.runs import code_hash, identity
 from ctxgcd.training import checkpoint, finished
 from ctxgcd.training.checkpoint import owned
@@ -79,7 +80,7 @@ class _Work:
         digest = pack("folder", self.folder, paths, v["resize"], store, v["threads"], leave_out=True)
         undecodable = left_out(store)
         if unreadable := misnamed(self.folder) | undecodable:
-            said.append(f"{len(unreadable):,} images cannot be read and are left out: unreadable.csv")
+            said.append(f"{counted(len(unreadable), 'image')} left out, which cannot be read: unreadable.csv")
             print(f"note: {said[-1]}", flush=True)
         split = make_split([path for path in paths if path not in undecodable], of)
         known = int(split["class_id"].max()) + 1

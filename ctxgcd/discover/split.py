@@ -11,6 +11,7 @@ import pandas as pd
 from ctxgcd.benchmarks.own import left_out_of
 from ctxgcd.benchmarks.source import as_manifest
 from ctxgcd.errors import UserError, nearest
+from ctxgcd.names import counted
 from ctxgcd.reading import BLANK, CLASS, PATH, Table, in_one_form, listed, nfc, read_table, spelled, told_alike
 
 SUGGESTED = 5000  # paths among which the one that was meant is sought
@@ -45,7 +46,7 @@ def read_labels(file: Path, folder: Path, paths: Sequence[str]) -> tuple[dict[st
     of = {"path": table.rows[table.column(*PATH)], "class": table.rows[table.column(*CLASS)]}
     rows = pd.DataFrame(of, table.rows.index)
     without = rows["class"].str.lower().isin(BLANK) | rows["path"].eq("")
-    said = [f"{file.name}: {int(without.sum()):,} lines without a class count as unlabelled"] if without.any() else []
+    said = [f"{file.name}: {counted(int(without.sum()), 'line')} without a class: unlabelled"] if without.any() else []
     said += told_alike(paths)
     given, whole = rows[~without], folder.resolve()
     given = Table(table.name, given.assign(path=[_relative(path, whole) for path in given["path"]])).plain().rows
@@ -55,7 +56,7 @@ def read_labels(file: Path, folder: Path, paths: Sequence[str]) -> tuple[dict[st
     given = given.assign(path=given["path"].map(lambda path: own.get(path, path)), **{"class": given["class"].map(one)})
     once = Table(table.name, given).once("path").rows
     if repeated := len(given) - len(once):
-        said.append(f"{file.name}: {repeated:,} lines say again what another one says; ignored")
+        said.append(f"{file.name}: {counted(repeated, 'repeated line')} ignored")
     labels = dict(zip(once["path"], once["class"], strict=True))
     there = set(paths)
     absent = [path for path in labels if path not in there]
@@ -77,7 +78,7 @@ def read_labels(file: Path, folder: Path, paths: Sequence[str]) -> tuple[dict[st
     if absent := [path for path in absent if path in labels]:
         meant = nearest(absent[0], paths) if len(paths) <= SUGGESTED else ""
         raise UserError(
-            f"{file} labels {len(absent):,} images that are not in {folder}, first {absent[0]!r}{meant}; write paths "
+            f"{file} labels {counted(len(absent), 'image')} not in {folder}, first {absent[0]!r}{meant}; write paths "
             "relative to that folder, or delete the lines"
         )
     return labels, said
@@ -116,12 +117,13 @@ def check_classes(classes: int | None, known: int, unlabelled: int) -> None:
                 "class, or give the number of classes"
             )
     elif classes < max(2, known):
+        labelled = f"{counted(known, 'class')} {'is' if known == 1 else 'are'} labelled"
         raise UserError(
-            f"--classes is {classes}, but {known} classes are labelled; give the number of known and new ones "
-            f"together, at least {max(2, known)}"
+            f"--classes is {classes}, but {labelled}; give the number of known and new ones together, at least "
+            f"{max(2, known)}"
         )
     elif classes - known > unlabelled:
         raise UserError(
-            f"--classes is {classes}: {classes - known} new classes are too many for {unlabelled} unlabelled images; "
-            "give fewer"
+            f"--classes is {classes}: {counted(classes - known, 'class', 'new')} cannot be found among "
+            f"{counted(unlabelled, 'image', 'unlabelled')}; give fewer"
         )

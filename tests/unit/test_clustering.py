@@ -8,9 +8,10 @@ import torch
 from torch import Tensor
 from torch.nn.functional import normalize
 
-from ctxgcd.clustering.kmeans import kmeans
+from ctxgcd.clustering.kmeans import _tell_alike, kmeans
 from ctxgcd.clustering.neighbours import _keys, nearest
 from ctxgcd.errors import UserError
+from ctxgcd.names import counted
 
 torch.set_num_threads(1)
 
@@ -104,3 +105,20 @@ def test_keys_order_by_number_then_by_lowest_column() -> None:
     assert keys.tolist() == sorted(keys.tolist(), reverse=True)
     tied = _keys(torch.tensor([-0.0, 0.0]), torch.tensor([0, 1]))
     assert tied[0] == tied[1] + 1
+
+
+def test_images_that_are_alike_are_told_once(capfd: pytest.CaptureFixture[str]) -> None:
+    """scikit-learn warns of every start; here one sentence says it."""
+    _tell_alike.cache_clear()
+    for clusters in (2, 3):
+        labels, _ = kmeans(np.ones((30, 4)), clusters, restarts=3, seed=0, threads=1)
+        assert not labels.any()
+    out, err = capfd.readouterr()
+    assert out == "note: fewer images differ than k-means has clusters, so some clusters stay empty\n"
+    assert not err
+
+
+def test_numbers_and_their_nouns() -> None:
+    assert [counted(n, "class") for n in (0, 1, 2)] == ["0 classes", "1 class", "2 classes"]
+    assert counted(1, "image", "unlabelled") == "1 unlabelled image"
+    assert counted(2000, "image", "unlabelled") == "2,000 unlabelled images"

@@ -156,8 +156,8 @@ def test_report(found: dict[str, Any], out: Path) -> None:
     assert "<b>" not in page
     assert "batch_size is 16, not 128: there are only 51 images" in page
     assert f"below {found['threshold']:.4f}, as 1% of the unlabelled" in page
-    assert "1 lines say again what another one says; ignored" in page
-    assert "1 lines without a class count as unlabelled" in page
+    assert "1 repeated line ignored" in page
+    assert "1 line without a class: unlabelled" in page
 
 
 def test_every_value_is_kept(out: Path) -> None:
@@ -222,7 +222,7 @@ def test_another_setting_or_other_images_start_clean(place: Place, tmp_path: Pat
     photos = tmp_path / "photos"
     shutil.copytree(place.root / "photos", photos, symlinks=True, ignore=shutil.ignore_patterns("out"))
     os.utime(photos / "deep/er/000.jpg", (1, 1))
-    with pytest.raises(UserError, match="--classes is 90: 88 new classes are too many for 43"):
+    with pytest.raises(UserError, match="--classes is 90: 88 new classes cannot be found among 43 unlabelled images"):
         place.discover(str(mine), folder=photos, classes=90)
     assert (mine / "predictions.csv").exists()  # refused before anything was touched
     place.discover(str(mine), folder=photos)
@@ -579,7 +579,7 @@ FIRST = "deep/er/000.jpg"
         (
             "path,class\ndeep/er/00.jpg,iris\n",
             4,
-            r"labels 1 images that are not in .*; did you mean 'deep/er/0\d0.jpg'",
+            r"labels 1 image not in .*; did you mean 'deep/er/0\d0.jpg'",
         ),
         (
             f"path,class\n{FIRST},iris\n./{FIRST},rose\n",
@@ -588,8 +588,8 @@ FIRST = "deep/er/000.jpg"
         ),
         (f"path,class\n{FIRST},iris\n", "auto", r"needs labelled images of at least 2 classes"),
         (f"path,class\n{FIRST},iris\ndeep/er/003.PNG,b\ndeep/er/006.jpg,c\n", 2, r"--classes is 2, but 3 classes"),
-        (f"path,class\n{FIRST},iris\n", 1, r"--classes is 1, but 1 classes are labelled; .* at least 2"),
-        (f"path,class\n{FIRST},iris\n", 1000, r"999 new classes are too many for 52 unlabelled images"),
+        (f"path,class\n{FIRST},iris\n", 1, r"--classes is 1, but 1 class is labelled; .* at least 2"),
+        (f"path,class\n{FIRST},iris\n", 1000, r"999 new classes cannot be found among 52 unlabelled images"),
         ("path,class\nbroken.jpg,iris\n", 4, r"no labelled image can be read"),
     ],
 )
@@ -696,7 +696,7 @@ def test_labels_of_files_that_are_left_out(place: Place, tmp_path: Path) -> None
         read_labels(place.labels(f"path,class\n{lines}"), photos, paths)
     shutil.copy(photos / "c.HEIC", tmp_path / "g.HEIC")
     for path in ("g.HEIC", "../g.HEIC", str(tmp_path / "g.HEIC")):
-        with pytest.raises(UserError, match="labels 1 images that are not in"):
+        with pytest.raises(UserError, match="labels 1 image not in"):
             read_labels(place.labels(f"path,class\na.png,wren\n{path},lark\n"), photos, paths)
 
 
@@ -708,7 +708,7 @@ def test_names_that_no_table_can_keep(place: Place, out: Path, tmp_path: Path) -
     labels = place.labels("path,class\n0.png,x\n")
     found = place.discover(str(tmp_path / "out"), folder=photos, labels=labels, classes=2)
     assert (found["images"], found["unreadable"]) == (3, 3)
-    assert "3 images cannot be read and are left out: unreadable.csv" in found["notes"]
+    assert "3 images left out, which cannot be read: unreadable.csv" in found["notes"]
     unreadable = table(tmp_path / "out/unreadable.csv").set_index("path")["reason"].to_dict()
     assert unreadable == {
         "\\xe4/3.png": "its name is not UTF-8; rename it",
