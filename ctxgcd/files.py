@@ -58,10 +58,9 @@ def require_writable(path: Path) -> None:
             path.parent.mkdir(parents=True, exist_ok=True)
             _temporary(path).touch()
         finally:
-            with suppress(OSError):  # the first refusal is the one to tell
-                _temporary(path).unlink(missing_ok=True)
-                for folder in absent:
-                    folder.rmdir()
+            for undo in (_temporary(path).unlink, *(folder.rmdir for folder in absent)):
+                with suppress(OSError):  # not made, because of what is told
+                    undo()
 
 
 def _temporary(path: Path) -> Path:

@@ -10,18 +10,18 @@ import json
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterable
-from contextlib import suppress
-from itertools import chain
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
+from itertools import chain, count
 from pathlib import Path
 from textwrap import shorten
-from typing import Any
+from typing import Any, TypeAlias
 
 import yaml
 
 from ctxgcd.config import Params
 from ctxgcd.errors import UserError
-from ctxgcd.files import file_sha256, read_object
+from ctxgcd.files import file_sha256, on_disk, read_object
 from ctxgcd.runs import (
     ESTIMATE_CODE,
     ESTIMATED,
@@ -38,26 +38,35 @@ from ctxgcd.runs import (
 from ctxgcd.targets import runs_by_file, table_files, table_runs
 from ctxgcd.training import finished
 
+ASIDE, LEFT_OUT = Path("work/restoring"), Path("work/left_out")
+TakeOut: TypeAlias = Callable[[str, bool], None]
+
 
 def restore(params: Params) -> None:
     """Pull what dvc.lock records, leave in results/ what fits, tell Snakemake so, and make its tables anew.
 
     A run that differs is named, with the reason, and taken out of results/, and so is a split or an estimate on which
-    no other run stands: Snakemake makes them when they are asked for, and DVC's cache still has them.
+    no other run stands: Snakemake makes them when they are asked for, and DVC's cache still has them. A run that is
+    not recorded is moved to work/left_out. Where a step fails, results/ is as it was after the pull.
     Raises UserError where nothing is recorded or a command fails.
     """
-    recorded = pull()
+    with _taken_out() as take_out:
+        _restore(params, pull(), take_out)
+
+
+def _restore(params: Params, outputs: set[str], take_out: TakeOut) -> None:
+    recorded = {file for file in outputs if Path(file).is_file()} - {"results/data_check.txt"}  # no declared output
     found = {run: difference(params, run) for run in _runs()}
     kept = {run for run, why in found.items() if not why}
     for why in dict.fromkeys(why for why in found.values() if why):
         alike = [run for run in found if found[run] == why]
         print(f"left out: {', '.join(run.folder.removeprefix('results/runs/') for run in alike)}: {why}", flush=True)
         for run in alike:
-            shutil.rmtree(run.folder)
+            take_out(run.folder, _lies_in(run.folder, outputs))
     print(f"{len(kept)} of {len(found)} recorded runs are those that params.yaml and the code ask for now", flush=True)
     standing = recorded & _stood_on(kept)
     for file in recorded - standing:
-        Path(file).unlink()
+        take_out(file, True)
     if not kept:
         return
     for run in kept:  # so that Snakemake, should it ask for one of them again, finds it there
@@ -78,7 +87,7 @@ def restore(params: Params) -> None:
 
 
 def pull() -> set[str]:
-    """Pull the stages that dvc.lock records; return their single files that Snakemake makes."""
+    """Pull the stages that dvc.lock records; return their outputs, files and folders."""
     lock = Path("dvc.lock")
     if not lock.is_file():
         raise UserError("nothing is recorded: there is no dvc.lock here; `dvc repro` writes it and git carries it")
@@ -92,8 +101,59 @@ def pull() -> set[str]:
                 "no default remote is set here; commit .dvc/config after `dvc remote add --default`, or call that here"
             )
         raise UserError(f"`dvc pull` failed and nothing was restored: {said}")
-    files = {out["path"] for stage in stages.values() for out in stage["outs"] if Path(out["path"]).is_file()}
-    return files - {"results/data_check.txt"}  # no declared output
+    return {out["path"] for stage in stages.values() for out in stage["outs"]}
+
+
+@contextmanager
+def _taken_out() -> Iterator[TakeOut]:
+    """Give a function that takes a file or folder out of results/, told whether DVC's cache has it.
+
+    Where the block fails, all of it is brought back, and so it is in the next call where this one was killed.
+    Otherwise what DVC's cache has is deleted, and the rest is moved to work/left_out.
+    """
+    _bring_back()
+    cached: dict[str, bool] = {}
+
+    def take_out(path: str, in_cache: bool) -> None:
+        _move(Path(path), ASIDE / path)
+        cached[path] = in_cache
+
+    try:
+        yield take_out
+    except BaseException:
+        _bring_back()
+        raise
+    for path in (path for path, in_cache in cached.items() if not in_cache):
+        names = chain([path], (f"{path}-{number}" for number in count(2)))
+        to = next(kept for name in names if not (kept := LEFT_OUT / name).exists())
+        _move(ASIDE / path, to)
+        print(f"{path} is not recorded; it is kept as {to}", flush=True)
+    with on_disk(ASIDE):
+        shutil.rmtree(ASIDE, ignore_errors=not ASIDE.exists())
+
+
+def _bring_back() -> None:
+    """Put what was taken out of results/ back: single files, and the folders of runs whole."""
+    for kept in sorted(ASIDE.glob("results/runs/*/*/seed*")):
+        _move(kept, kept.relative_to(ASIDE))
+    for kept in sorted(ASIDE.rglob("*")):
+        if kept.is_file():
+            _move(kept, kept.relative_to(ASIDE))
+    with on_disk(ASIDE):
+        shutil.rmtree(ASIDE, ignore_errors=not ASIDE.exists())
+
+
+def _move(source: Path, target: Path) -> None:
+    """Move a file or folder, in place of what has been made there meanwhile."""
+    with on_disk(target):
+        if target.is_dir():
+            shutil.rmtree(target)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        shutil.move(source, target)
+
+
+def _lies_in(path: str, outputs: set[str]) -> bool:
+    return not outputs.isdisjoint([path, *map(str, Path(path).parents)])
 
 
 def difference(params: Params, run: Run) -> str:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import shutil
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from ctxgcd.config import read
-from ctxgcd.restore import difference
+from ctxgcd.restore import _taken_out, difference
 from ctxgcd.runs import Run
 from tests.dvc.project import NOTHING, change_params, commit, git, run, succeed, trainings
 
@@ -58,6 +59,61 @@ def test_a_changed_value_leaves_its_runs_out(published: Path, tmp_path: Path) ->
     assert "1 of 3 recorded runs" in output
     assert trainings(folder) == ROWS - {"simgcd"}
     assert not (folder / "results/main_fashion.csv").exists()  # of runs that are not asked for
+
+
+def test_a_step_that_fails_brings_back_what_was_taken_out(published: Path, tmp_path: Path) -> None:
+    folder = clone(published, tmp_path / "clone")
+    change_params(folder, benchmarks={"fashion": {"settings": {"paper": {"tau": 0.25}}}})
+    snakefile = (folder / "Snakefile").read_text()
+    (folder / "Snakefile").write_text(snakefile + "\n(\n")
+    done = run(folder, *RESTORE)
+    assert done.returncode == 2, done.stdout
+    assert "left out: fashion/full-paper/seed0" in done.stdout
+    assert done.stdout.splitlines()[-1].startswith("error: `snakemake` failed")
+    assert (folder / "results/runs/fashion/full-paper/seed0/metrics.json").is_file()
+    assert (folder / "results/main_fashion.csv").is_file()
+    assert not (folder / "work/restoring").exists()
+    (folder / "Snakefile").write_text(snakefile)
+    assert "1 of 3 recorded runs" in succeed(folder, *RESTORE)
+    assert not (folder / "results/runs/fashion/full-paper/seed0").exists()
+    assert not (folder / "work/left_out").exists()  # DVC's cache has all of it
+
+
+def test_what_is_not_recorded_is_never_deleted(published: Path, tmp_path: Path) -> None:
+    """Neither by DVC, where it lies in a folder that is pulled, nor by what follows."""
+    folder = clone(published, tmp_path / "clone")
+    succeed(folder, *RESTORE)
+    runs = folder / "results/runs"
+    shutil.copytree(runs / "fashion/simgcd/seed0", runs / "elsewhere/simgcd/seed0")
+    output = succeed(folder, *RESTORE)
+    assert "results/runs/elsewhere/simgcd/seed0 is not recorded; it is kept as work/left_out/results/runs" in output
+    assert (folder / "work/left_out/results/runs/elsewhere/simgcd/seed0/final.pt").is_file()
+    shutil.copytree(runs / "fashion/simgcd/seed0", runs / "fashion/simgcd/seed7")
+    mark = runs / "fashion/simgcd/seed7/run.json"
+    mark.write_text("{}")
+    run(folder, *RESTORE)
+    kept = [file for file in folder.rglob("seed7/run.json") if ".dvc" not in file.parts]
+    assert [file.read_text() for file in kept] == ["{}"]
+
+
+def test_a_killed_restore_is_undone_by_the_next_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for file in ("results/runs/a/simgcd/seed0/run.json", "results/a.csv"):
+        Path(file).parent.mkdir(parents=True, exist_ok=True)
+        Path(file).write_text("as it was")
+    with suppress(KeyboardInterrupt), _taken_out() as take_out:
+        take_out("results/runs/a/simgcd/seed0", False)
+        take_out("results/a.csv", True)
+        assert not Path("results/a.csv").exists()
+        shutil.copytree("work/restoring", "killed")
+        raise KeyboardInterrupt
+    assert Path("results/a.csv").read_text() == Path("results/runs/a/simgcd/seed0/run.json").read_text() == "as it was"
+    shutil.rmtree("results")
+    shutil.move("killed", "work/restoring")
+    with _taken_out():
+        assert Path("results/a.csv").read_text() == "as it was"
+        assert Path("results/runs/a/simgcd/seed0/run.json").is_file()
+    assert not Path("work/restoring").exists()
 
 
 def test_lr_leaves_all_out_and_scoring_none(published: Path, tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ import pytest
 from ctxgcd.benchmarks.split import DTYPES, read_split, write_split
 from ctxgcd.errors import UserError
 from ctxgcd.evaluation.run import COLUMNS
-from ctxgcd.files import read_object, read_rows
+from ctxgcd.files import read_object, read_rows, refusals_named, require_writable, write_text
 from ctxgcd.plots.embedding import read_features
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -94,6 +94,38 @@ def test_cut_files_of_the_embedding(tmp_path: Path, name: str, share: float) -> 
     whole = (tmp_path / "run" / name).read_bytes()
     (tmp_path / "run" / name).write_bytes(whole[: int(share * len(whole))])
     assert refused(lambda: read_features(*files), tmp_path / "run" / name)
+
+
+def test_an_output_is_tried_before_the_work(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("as it was")
+    for name in ("file", "new.csv", "a/b/new.csv", "n" * 255):  # the longest name, though a temporary one is longer
+        require_writable(tmp_path / name)
+        assert [path.name for path in tmp_path.iterdir()] == ["file"]
+    assert (tmp_path / "file").read_text() == "as it was"
+    write_text(tmp_path / ("n" * 255), "x")
+    long = "n" * 256
+    for name, reason in (
+        (long, "File name too long"),
+        (f"a/{long}/x", "File name too long"),
+        ("file/x", "File exists"),
+    ):
+        with pytest.raises(UserError, match=rf"{name} cannot be read or written \({reason}\)|Not a directory"):
+            require_writable(tmp_path / name)
+    with pytest.raises(UserError, match="is a folder; name a file"):
+        require_writable(tmp_path)
+    assert not (tmp_path / "a").exists()
+
+
+def test_only_what_a_file_system_refuses_is_a_sentence(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"n cannot be read or written \(File name too long\); give a shorter name"):
+        named(lambda: (tmp_path / ("n" * 300)).stat())
+    with pytest.raises(FileNotFoundError):
+        named(lambda: (tmp_path / "absent").stat())
+
+
+def named(call: Callable[[], object]) -> None:
+    with refusals_named():
+        call()
 
 
 SCRIPTS = {  # what each is called with, and the file that is damaged
