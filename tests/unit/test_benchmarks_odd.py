@@ -254,7 +254,7 @@ def test_files_that_are_no_image_may_have_any_name(own: dict[str, Any], tmp_path
     Path(os.fsdecode(os.fsencode(tmp_path / "own") + b"/bee/\xff.txt")).touch()
     result = check_section(own)
     assert result.ready
-    assert result.remarks == ["1 files left out, no image of a class, first bee/\\xff.txt"]
+    assert result.remarks == ["1 file left out, no image of a class, first bee/\\xff.txt"]
 
 
 def test_a_class_of_the_test_part_alone_is_refused(own: dict[str, Any], tmp_path: Path) -> None:
