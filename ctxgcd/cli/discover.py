@@ -65,6 +65,6 @@ def _call(arguments: argparse.Namespace) -> None:
         print_json(found)
         return
     unlabelled = found["images"] - found["labelled"]
-    known = f"{counted(found['known'], 'class')} {'was' if found['known'] == 1 else 'were'} known"
-    print(f"{counted(unlabelled, 'image', 'unlabelled')} in {counted(found['found'], 'class')}; {known}")
+    classes = f"{counted(found['found'], 'class')}; known before: {found['known']}"
+    print(f"{counted(unlabelled, 'image', 'unlabelled')} in {classes}")
     print(f"look at {arguments.out / 'report.html'}; classes are in {arguments.out / 'predictions.csv'}")

@@ -43,4 +43,4 @@ def kmeans(
 @cache
 def _tell_alike() -> None:
     """Say once a process that clusters stay empty."""
-    print("note: fewer images differ than k-means has clusters, so some clusters stay empty", flush=True)
+    print("note: k-means has more clusters than there are distinct images, so some clusters are empty", flush=True)

@@ -63,8 +63,7 @@ def write_report(found: Discovered, facts: Mapping[str, Any], out: Path) -> None
         Section("What was assumed", _assumed(found, facts)),
     ]
     images = f"{counted(len(found.table), 'image')} without a label"
-    were = f"{counted(known, 'class')} {'was' if known == 1 else 'were'} known before"
-    lead = f"{images} in {counted(facts['found'], 'class')}; {were}."
+    lead = f"{images} in {counted(facts['found'], 'class')}; known before: {known}."
     write_page("ctxgcd: discovered classes", lead, sections, out)
 
 

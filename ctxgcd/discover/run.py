@@ -80,7 +80,7 @@ class _Work:
         digest = pack("folder", self.folder, paths, v["resize"], store, v["threads"], leave_out=True)
         undecodable = left_out(store)
         if unreadable := misnamed(self.folder) | undecodable:
-            said.append(f"{counted(len(unreadable), 'image')} left out, which cannot be read: unreadable.csv")
+            said.append(f"{counted(len(unreadable), 'image')} cannot be read: see unreadable.csv")
             print(f"note: {said[-1]}", flush=True)
         split = make_split([path for path in paths if path not in undecodable], of)
         known = int(split["class_id"].max()) + 1

@@ -46,7 +46,7 @@ def read_labels(file: Path, folder: Path, paths: Sequence[str]) -> tuple[dict[st
     of = {"path": table.rows[table.column(*PATH)], "class": table.rows[table.column(*CLASS)]}
     rows = pd.DataFrame(of, table.rows.index)
     without = rows["class"].str.lower().isin(BLANK) | rows["path"].eq("")
-    said = [f"{file.name}: {counted(int(without.sum()), 'line')} without a class: unlabelled"] if without.any() else []
+    said = [f"{file.name}: {counted(int(without.sum()), 'line')} without a class skipped"] if without.any() else []
     said += told_alike(paths)
     given, whole = rows[~without], folder.resolve()
     given = Table(table.name, given.assign(path=[_relative(path, whole) for path in given["path"]])).plain().rows
@@ -56,7 +56,7 @@ def read_labels(file: Path, folder: Path, paths: Sequence[str]) -> tuple[dict[st
     given = given.assign(path=given["path"].map(lambda path: own.get(path, path)), **{"class": given["class"].map(one)})
     once = Table(table.name, given).once("path").rows
     if repeated := len(given) - len(once):
-        said.append(f"{file.name}: {counted(repeated, 'repeated line')} ignored")
+        said.append(f"{file.name}: {counted(repeated, 'repeated line')} skipped")
     labels = dict(zip(once["path"], once["class"], strict=True))
     there = set(paths)
     absent = [path for path in labels if path not in there]
@@ -117,10 +117,9 @@ def check_classes(classes: int | None, known: int, unlabelled: int) -> None:
                 "class, or give the number of classes"
             )
     elif classes < max(2, known):
-        labelled = f"{counted(known, 'class')} {'is' if known == 1 else 'are'} labelled"
         raise UserError(
-            f"--classes is {classes}, but {labelled}; give the number of known and new ones together, at least "
-            f"{max(2, known)}"
+            f"--classes is {classes}, but the labels name {counted(known, 'class')}; give the number of known and new "
+            f"ones together, at least {max(2, known)}"
         )
     elif classes - known > unlabelled:
         raise UserError(

@@ -114,7 +114,7 @@ def test_images_that_are_alike_are_told_once(capfd: pytest.CaptureFixture[str]) 
         labels, _ = kmeans(np.ones((30, 4)), clusters, restarts=3, seed=0, threads=1)
         assert not labels.any()
     out, err = capfd.readouterr()
-    assert out == "note: fewer images differ than k-means has clusters, so some clusters stay empty\n"
+    assert out == "note: k-means has more clusters than there are distinct images, so some clusters are empty\n"
     assert not err
 
 

@@ -156,8 +156,8 @@ def test_report(found: dict[str, Any], out: Path) -> None:
     assert "<b>" not in page
     assert "batch_size is 16, not 128: there are only 51 images" in page
     assert f"below {found['threshold']:.4f}, as 1% of the unlabelled" in page
-    assert "1 repeated line ignored" in page
-    assert "1 line without a class: unlabelled" in page
+    assert "1 repeated line skipped" in page
+    assert "1 line without a class skipped" in page
 
 
 def test_every_value_is_kept(out: Path) -> None:
@@ -587,8 +587,8 @@ FIRST = "deep/er/000.jpg"
             r"says two things of the image deep/er/000.jpg, on lines 2 and 3",
         ),
         (f"path,class\n{FIRST},iris\n", "auto", r"needs labelled images of at least 2 classes"),
-        (f"path,class\n{FIRST},iris\ndeep/er/003.PNG,b\ndeep/er/006.jpg,c\n", 2, r"--classes is 2, but 3 classes"),
-        (f"path,class\n{FIRST},iris\n", 1, r"--classes is 1, but 1 class is labelled; .* at least 2"),
+        (f"path,class\n{FIRST},iris\ndeep/er/003.PNG,b\ndeep/er/006.jpg,c\n", 2, r"--classes is 2, but the labels name 3 classes"),
+        (f"path,class\n{FIRST},iris\n", 1, r"--classes is 1, but the labels name 1 class; .* at least 2"),
         (f"path,class\n{FIRST},iris\n", 1000, r"999 new classes cannot be found among 52 unlabelled images"),
         ("path,class\nbroken.jpg,iris\n", 4, r"no labelled image can be read"),
     ],
@@ -708,7 +708,7 @@ def test_names_that_no_table_can_keep(place: Place, out: Path, tmp_path: Path) -
     labels = place.labels("path,class\n0.png,x\n")
     found = place.discover(str(tmp_path / "out"), folder=photos, labels=labels, classes=2)
     assert (found["images"], found["unreadable"]) == (3, 3)
-    assert "3 images left out, which cannot be read: unreadable.csv" in found["notes"]
+    assert "3 images cannot be read: see unreadable.csv" in found["notes"]
     unreadable = table(tmp_path / "out/unreadable.csv").set_index("path")["reason"].to_dict()
     assert unreadable == {
         "\\xe4/3.png": "its name is not UTF-8; rename it",

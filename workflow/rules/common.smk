@@ -279,8 +279,9 @@ def benchmark_files(benchmark):
     return targets.benchmark_files(PARAMS, benchmark)
 
 
-# What the split, the packing and the features refuse for want of images, before a training would. Not in `params` for
-# the same reason as above; a job on another machine does not know the targets of this call.
+# The runs that the jobs of split, packing and features refuse where a benchmark has too few images for them, so that the
+# training does not refuse them later. Not in `params`: asking for other targets is no reason to make these files again.
+# A job on another machine does not know the targets of this call, so there the training refuses.
 if workflow.is_main_process:
     with reported(job=False):
         asked_for = [

@@ -98,7 +98,7 @@ def is_ours(link: Path) -> bool:
 
 
 def changed(link: Path, sources: dict[str, str]) -> str:
-    """Why the environment in use will not do."""
+    """Say what differs between the environment in use and the one that is asked for."""
     for mark in link.glob(f"{READY}*"):
         former = json.loads(mark.read_text(encoding="utf-8") or "null") or sources | {"requirements.lock": ""}
         return f"{' and '.join(name for name in sources if former.get(name) != sources[name])} changed"
