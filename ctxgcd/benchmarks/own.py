@@ -211,7 +211,7 @@ def not_read(folder: Path) -> str:
     """Say how many pictures below a folder are of kinds that are not read; empty where none is."""
     kinds = Counter(kind for path in _files(folder) if (kind := PurePosixPath(path).suffix.lower()) in PICTURES)
     listed = ", ".join(f"{count:,} {kind}" for kind, count in sorted(kinds.items()))
-    return f"{listed} files are not read and left out; save them as JPEG to take them in" if kinds else ""
+    return f"files that are not read: {listed}; save them as JPEG to take them in" if kinds else ""
 
 
 def _raise(error: OSError) -> None:

@@ -587,7 +587,11 @@ FIRST = "deep/er/000.jpg"
             r"says two things of the image deep/er/000.jpg, on lines 2 and 3",
         ),
         (f"path,class\n{FIRST},iris\n", "auto", r"needs labelled images of at least 2 classes"),
-        (f"path,class\n{FIRST},iris\ndeep/er/003.PNG,b\ndeep/er/006.jpg,c\n", 2, r"--classes is 2, but the labels name 3 classes"),
+        (
+            f"path,class\n{FIRST},iris\ndeep/er/003.PNG,b\ndeep/er/006.jpg,c\n",
+            2,
+            r"--classes is 2, but the labels name 3 classes",
+        ),
         (f"path,class\n{FIRST},iris\n", 1, r"--classes is 1, but the labels name 1 class; .* at least 2"),
         (f"path,class\n{FIRST},iris\n", 1000, r"999 new classes cannot be found among 52 unlabelled images"),
         ("path,class\nbroken.jpg,iris\n", 4, r"no labelled image can be read"),
@@ -765,7 +769,7 @@ def test_what_a_camera_and_a_careless_hand_leave(place: Place, tmp_path: Path) -
     assert table(tmp_path / "out/unreadable.csv")["path"].tolist() == ["gone.jpg"]
     for note in (
         "other.csv: 'wren' and 'Wren' count as two classes",
-        "1 .gif, 1 .heic files are not read and left out; save them as JPEG to take them in",
+        "files that are not read: 1 .gif, 1 .heic; save them as JPEG to take them in",
         "no labelled image of lark can be read, so it is none of the known classes",
     ):
         assert note in found["notes"]
