@@ -23,10 +23,15 @@ def stoppable() -> Iterator[None]:
     """Raise KeyboardInterrupt at the first SIGTERM or SIGINT, or when the snakemake that started this job is gone.
 
     So a job leaves its `with` blocks, which delete half-written files and free locks, and no orphan goes on computing
-    where nobody waits for it. What was ignored at the start, as by `nohup`, stays ignored.
+    where nobody waits for it. What was ignored at the start, as by `nohup`, stays ignored. An error that a library
+    raises in place of the KeyboardInterrupt, as torch.save does, becomes it again.
     """
 
+    stopping = False
+
     def stop(number: int, frame: FrameType | None) -> None:
+        nonlocal stopping
+        stopping = True
         for caught in before:
             signal.signal(caught, signal.SIG_IGN)  # what is being left in order is not to be interrupted again
         raise KeyboardInterrupt
@@ -39,8 +44,12 @@ def stoppable() -> Iterator[None]:
         threading.Thread(target=_end_with, args=(int(starter),), daemon=True).start()
     try:
         yield
+    except Exception as error:
+        if stopping:
+            raise KeyboardInterrupt from error
+        raise
     finally:
-        if signal.getsignal(next(iter(before), signal.SIGTERM)) is stop:  # else it ends, and they stay ignored
+        if not stopping:  # else it ends, and they stay ignored
             for number, was in before.items():
                 signal.signal(number, was)
 

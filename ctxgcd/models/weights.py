@@ -60,8 +60,8 @@ def save(path: Path, content: Any) -> None:
     with replacing(path) as temporary, temporary.open("wb") as file:
         try:
             torch.save(content, file)
-        except RuntimeError as error:  # torch fails once more over a file that could not be written, and hides why
-            raise error.__context__ if isinstance(error.__context__, OSError) else error from None
+        except RuntimeError as error:  # torch fails once more over a file that was not written to its end
+            raise error.__context__ if isinstance(error.__context__, OSError | KeyboardInterrupt) else error from None
 
 
 def load(model: str, crop: int, prepared: Path) -> nn.Module:

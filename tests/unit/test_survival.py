@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import signal
 import subprocess
@@ -10,12 +11,14 @@ import time
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 
 from ctxgcd.errors import UserError
 from ctxgcd.files import clear_unfinished, replacing, require_writable_folders, write_text
+from ctxgcd.models import weights
 from ctxgcd.models.weights import build, prepare
 from ctxgcd.training import checkpoint, finished
 
@@ -75,6 +78,42 @@ def test_a_stopped_job_leaves_nothing_half_written(tmp_path: Path, number: signa
     assert told == "stopped; what was finished is kept, and the same command goes on from there\n"
     assert [path.name for path in tmp_path.iterdir()] == ["out.txt"]
     assert out.read_text() == "as it was"
+
+
+SAVING = """
+import io, os, signal
+import torch
+from ctxgcd.errors import reported
+
+class File(io.BytesIO):
+    def write(self, data):
+        if self.tell():
+            os.kill(os.getpid(), signal.SIGINT)
+        return super().write(data)
+
+with reported():
+    torch.save(torch.zeros(100_000), File())
+"""
+
+
+def test_a_job_stopped_while_torch_saves_says_so_and_no_more() -> None:
+    """torch.save raises an error of its own in place of the interruption."""
+    done = subprocess.run([sys.executable, "-c", SAVING], cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 130
+    assert done.stderr == "stopped; what was finished is kept, and the same command goes on from there\n"
+
+
+def test_an_interrupted_save_is_an_interruption(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class File(io.FileIO):
+        def write(self, data: Any) -> int:
+            if self.tell():
+                raise KeyboardInterrupt
+            return super().write(data)
+
+    monkeypatch.setattr(Path, "open", lambda path, mode: File(path, mode))
+    with pytest.raises(KeyboardInterrupt):
+        weights.save(tmp_path / "last.pt", torch.zeros(100_000))
+    assert not list(tmp_path.iterdir())
 
 
 def test_a_job_ends_with_the_snakemake_that_started_it(tmp_path: Path) -> None:
