@@ -169,14 +169,12 @@ def export(model: Path | str, out: Path | str) -> dict[str, Any]:
         `difference`, the largest one between the outputs of both, and the metadata.
 
     Raises:
-        UserError: the model cannot be used, `out` cannot be written, a package of the extra `export` is missing, or
-            the outputs differ.
+        UserError: the model cannot be used, `out` cannot be written or holds another file, a package of the extra
+            `export` is missing, or the outputs differ.
     """
-    from ctxgcd.discover.asked import check_model
-    from ctxgcd.files import require_writable
+    from ctxgcd.discover.asked import ask_to_export
 
-    check_model(Path(model))
-    require_writable(Path(out))
+    ask_to_export(Path(model), Path(out))
     from ctxgcd.discover import export as exporting
 
     return exporting.export(Path(model), Path(out))

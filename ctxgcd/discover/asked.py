@@ -14,6 +14,7 @@ from ctxgcd.discover.output import MODEL, Output
 from ctxgcd.discover.settings import chosen
 from ctxgcd.discover.split import check_classes, make_split, read_labels, stamp
 from ctxgcd.errors import UserError
+from ctxgcd.files import require_writable
 
 
 @dataclass(frozen=True)
@@ -77,6 +78,14 @@ def ask_to_predict(model: Path, folder: Path, threshold: float | None) -> list[s
         raise UserError(f"--threshold is {threshold}; a score lies between -1 and 1")
     check_model(model)
     return images_below(folder)
+
+
+def ask_to_export(model: Path, out: Path) -> None:
+    """Refuse what `export` cannot do, as far as that is known without the packages that it needs."""
+    check_model(model)
+    require_writable(out)
+    if out.resolve().is_relative_to(model.resolve()):
+        raise UserError(f"{out} lies in the folder of the model; name a file elsewhere")
 
 
 def check_model(folder: Path) -> None:

@@ -15,6 +15,7 @@ from ctxgcd.files import replacing
 
 NEEDED = ("onnx", "onnxruntime", "onnxscript")
 OUTPUTS = ("cosines", "confidences")
+METADATA = {"classes", "known", "threshold", "input"}
 TOLERANCE = 1e-3  # of a cosine
 
 
@@ -25,6 +26,8 @@ def export(model: Path, out: Path) -> dict[str, Any]:
     import onnx
     import onnxruntime
 
+    if out.exists() and not _is_an_export(out):
+        raise UserError(f"{out} exists and was not written by `ctxgcd export`; name another file")
     made = models.load(model)
     whole = models.Whole(made).eval()
     side = made.parameters["crop"]
@@ -61,3 +64,13 @@ def export(model: Path, out: Path) -> dict[str, Any]:
         if not worst <= TOLERANCE:
             raise UserError(f"{out}: ONNX gives other values than torch, by up to {worst:.2g}; nothing is written")
     return {"difference": worst, **about}
+
+
+def _is_an_export(file: Path) -> bool:
+    import onnx
+
+    try:
+        keys = {entry.key for entry in onnx.load(file, load_external_data=False).metadata_props}
+    except Exception:  # whatever a file that is none makes of protobuf
+        return False
+    return keys >= METADATA

@@ -14,9 +14,13 @@ from typing import Any
 
 from ctxgcd.errors import UserError
 from ctxgcd.files import on_disk, read_object, require_space, require_writable, write_text
+from ctxgcd.runs import code_hash
 
 RECORD = "asked.json"  # in OUT/work: the request that OUT holds
+MADE = ("place", "files", "facts", "code")  # keys of the record beside those of the request
 MODEL = "model.pt"  # in OUT/model
+OPTIONS = {"preset": "settings", "crop": "size"}  # of the command, where the request has another name for it
+OPTIONS |= {key: key for key in ("images", "labels", "classes", "backbone", "weights", "seed")}
 RESULTS = ("predictions.csv", "report.html", "unreadable.csv", f"model/{MODEL}", "model/params.yaml")
 
 
@@ -64,19 +68,24 @@ class Output:
             write_text(self.work / RECORD, json.dumps(self.request, indent=1) + "\n")
 
     def begin(self) -> None:
-        """Complete what a killed call was replacing, and tell where OUT holds another request.
+        """Complete what a killed call was replacing, delete what it left, and tell where OUT holds another request.
 
         Only for the one process that owns OUT/work, as all that follows.
         """
         self._replace()
+        self._delete_new()
         before = self._held()
         if self._is_own(before):
             return
         if not any(self.work.glob("images-*")):  # nothing was computed yet
             write_text(self.work / RECORD, json.dumps(self.request, indent=1) + "\n")
             return
-        changed = ", ".join(key for key in self.request if before.get(key) != self.request[key])
-        print(f"{self.out} holds a discovery with other {changed}; it is kept until this one is complete", flush=True)
+        changed = [key for key in self.request if before.get(key) != self.request[key]]
+        told = [OPTIONS[key] for key in changed if key in OPTIONS] or changed
+        print(
+            f"{self.out} holds a discovery with other {', '.join(told)}; it is kept until this one is complete",
+            flush=True,
+        )
 
     def folder(self, path: Path) -> Path:
         """Make a folder of OUT/work, and delete those beside it that neither this nor the held request uses."""
@@ -95,22 +104,43 @@ class Output:
         beside = "" if self._is_own(self._held()) else " beside the discovery that is kept there until then"
         require_space(self.out, needed, what + beside)
 
+    def finished(self, place: Path) -> dict[str, Any] | None:
+        """The facts of the results that OUT holds, where they are whole, this request's and made by this code.
+
+        place: as of `replaced`.
+        """
+        held = self._held()
+        if self._is_own(held) and (held.get("place"), held.get("code")) == (self._name(place), code_hash(["."])):
+            facts: dict[str, Any] | None = held.get("facts")
+            return facts if all((self.out / name).is_file() for name in held["files"]) else None
+        return None
+
     @contextmanager
-    def replaced(self, place: Path) -> Iterator[Path]:
+    def replaced(self, place: Path) -> Iterator[tuple[Path, dict[str, Any]]]:
         """Give an empty folder to write RESULTS to, and put them in place of the old ones when all are written.
+
+        With it comes an empty dict for what is to be told of them, in plain types.
 
         place: the innermost folder of OUT/work that they were made from.
         """
-        new = self.work / "new"
+        new, facts = self.work / "new", dict[str, Any]()
+        self._delete_new()
         with on_disk(new):
+            (new / "model").mkdir(parents=True)
+        try:
+            yield new, facts
+            files = [name for name in RESULTS if (new / name).exists()]
+            self._record(new / RECORD, place, files=files, facts=facts, code=code_hash(["."]))
+            with on_disk(new):
+                os.replace(new, self.work / "complete")
+        finally:
+            self._delete_new()
+        self._replace()
+
+    def _delete_new(self) -> None:
+        with on_disk(new := self.work / "new"):
             if new.exists():
                 shutil.rmtree(new)
-            (new / "model").mkdir(parents=True)
-        yield new
-        self._record(new / RECORD, place, files=[name for name in RESULTS if (new / name).exists()])
-        with on_disk(new):
-            os.replace(new, self.work / "complete")
-        self._replace()
 
     def _replace(self) -> None:
         """Put complete results in place of the old ones; each step may have been done by a call that was killed."""
@@ -141,10 +171,13 @@ class Output:
             return {}
 
     def _is_own(self, record: Mapping[str, Any]) -> bool:
-        return {key: value for key, value in record.items() if key not in ("place", "files")} == self.request
+        return {key: value for key, value in record.items() if key not in MADE} == self.request
 
-    def _record(self, file: Path, place: Path, **more: Any) -> None:
-        content = {**self.request, "place": place.relative_to(self.work).as_posix(), **more}
+    def _name(self, place: Path) -> str:
+        return place.relative_to(self.work).as_posix()
+
+    def _record(self, file: Path, place: Path, **made: Any) -> None:
+        content = {**self.request, "place": self._name(place), **made}
         write_text(file, json.dumps(content, indent=1) + "\n")
 
 

@@ -38,6 +38,7 @@ from ctxgcd.training.devices import borrowed_devices, compute_alike
 from ctxgcd.training.train import load_backbone, open_cropper, run
 from ctxgcd.training.views import BATCH
 
+TRAINING = 3, 20_000_000  # times the backbone's weights and bytes: two checkpoints, the run twice, and the results
 COLUMNS = ["path", "class", "name", "confidence", "nearest", "score"]
 
 
@@ -100,17 +101,22 @@ class _Work:
         code = code_hash()
         own = identity(parameters, split_hash, code)
         state = self.out.folder(place / f"run-{own}")
+        if told := self.out.finished(state):
+            print(f"{self.out.out} holds these results already", flush=True)
+            return told | {"tried": how}
         trained = self.out.work / "run"
         if not finished.give(state, trained):
+            times, more = TRAINING
+            self.out.require_space(times * files["weights"].stat().st_size + more, "training")
             about = {"identity": own, "split_sha256": split_hash, "code": code}
             run(parameters, split=split, files=files, state=state, device=self.device, about=about)
             finished.give(state, trained)
-        with self.out.replaced(state) as new:
+        with self.out.replaced(state) as (new, facts):
             if unreadable:
                 rows = ({"path": path, "reason": reason} for path, reason in unreadable.items())
                 write_rows(new / "unreadable.csv", ("path", "reason"), rows)
             discovered = self._results(trained, files, store, split, parameters, new)
-            facts = {
+            facts |= {
                 "images": len(split),
                 "labelled": int((split["role"] == "labelled").sum()),
                 "unreadable": len(unreadable),

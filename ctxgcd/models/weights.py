@@ -7,6 +7,7 @@ import hashlib
 import importlib.util
 import shlex
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +33,8 @@ def build(model: str, crop: int) -> nn.Module:
 def prepare(model: str, weights: str, crop: int, out: Path, sha256: str = "") -> str:
     """Find the weights, check them key by key against the model, and write them in timm's keys to `out`.
 
+    A file there that holds the same is left as it is.
+
     Args:
         weights: `hub`, `package`, an address, or the path of a .pth/.pt/.safetensors file.
         crop: pixels of the crop, which fixes a ViT's position embedding.
@@ -48,7 +51,15 @@ def prepare(model: str, weights: str, crop: int, out: Path, sha256: str = "") ->
         _check(net, state, what)
     else:
         state = _from_users_file(model, net, fetch_weights(weights, sha256), what)
+    digest = _digest(state)
+    with suppress(UserError):  # an earlier file that is damaged is overwritten
+        if out.is_file() and _digest(_from_file(out)) == digest:
+            return digest
     save(out, state)
+    return digest
+
+
+def _digest(state: dict[str, Tensor]) -> str:
     digest = hashlib.sha256()
     for name in sorted(state):
         digest.update(f"{name}{tuple(state[name].shape)}".encode() + state[name].contiguous().numpy().tobytes())

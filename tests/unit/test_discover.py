@@ -170,9 +170,16 @@ def test_every_value_is_kept(out: Path) -> None:
 def test_the_same_again_trains_nothing(place: Place, found: dict[str, Any], out: Path) -> None:
     before = {name: file_sha256(out / name) for name in ("predictions.csv", "report.html", "model/model.pt")}
     stamp = next((out / "work").glob("images-*/features-*/run-*/finished/run.json")).stat().st_mtime_ns
+    (out / "report.html").unlink()  # so the results are made once more, from the finished run
     assert place.discover("photos/out") == found
     assert {name: file_sha256(out / name) for name in before} == before
     assert next((out / "work").glob("images-*/features-*/run-*/finished/run.json")).stat().st_mtime_ns == stamp
+
+
+def test_a_finished_discovery_is_answered_without_a_write(place: Place, found: dict[str, Any], out: Path) -> None:
+    before = tree(out)
+    assert place.discover("photos/out") == found
+    assert tree(out) == before
 
 
 # -- interrupted -----------------------------------------------------------------------------------------
@@ -262,11 +269,7 @@ def test_a_refused_request_leaves_the_results(
     files = {key: tmp_path / value for key, value in changes.items() if key in ("weights", "labels")}
     with pytest.raises(UserError, match=problem):
         place.discover(str(mine), **(changes | files))
-    if "labels" in changes:  # told after packing, which prepares the weights once more
-        before, after = ({k: v[1] for k, v in of.items()} for of in (before, tree(mine)))
-        assert after == before
-    else:
-        assert tree(mine) == before
+    assert tree(mine) == before
     assert place.discover(str(mine)) == found
 
 
@@ -288,15 +291,28 @@ def test_a_stopped_request_leaves_the_results_of_the_old_one(
             time.sleep(0.02)
         process.send_signal(signal.SIGINT)
         assert process.wait(60) == 130
-    kept = {name for name in before if not name.endswith("weights.pt")}  # prepared anew by each call
     after = tree(mine)
-    assert {name: after[name] for name in kept} == {name: before[name] for name in kept}
+    assert {name: after[name] for name in before} == before
     assert place.discover(str(mine)) == found
     assert begun[0].exists()
     capsys.readouterr()
     place.discover(str(mine), seed=1)
     assert "goes on after epoch" in capsys.readouterr().out
     assert [path.parent for path in begun] == list(mine.glob("work/images-*/features-*/run-*"))
+
+
+def test_room_for_the_training_is_checked(
+    place: Place, found: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In a copy whose images and features are kept: what another seed's training writes is all that is needed."""
+    mine = tmp_path / "out"
+    shutil.copytree(place.root / "photos/out", mine)
+    usage = shutil.disk_usage(mine)._replace(free=10_000_000)
+    with monkeypatch.context() as patched:
+        patched.setattr(shutil, "disk_usage", lambda folder: usage)
+        with pytest.raises(UserError, match=r"has 10 MB free, but training beside the discovery .* needs 2. MB more"):
+            place.discover(str(mine), seed=1)
+        assert place.discover(str(mine)) == found
 
 
 # -- K ---------------------------------------------------------------------------------------------------
@@ -544,6 +560,21 @@ def test_export_gives_what_torch_gives(place: Place, out: Path, tmp_path: Path) 
     _, confidences = session.run(None, {"images": pixels})
     assert int(confidences.argmax()) == expected["class"]
     assert float(confidences.max()) == pytest.approx(expected["confidence"], abs=0.01)
+
+
+@with_onnx
+def test_an_export_overwrites_an_export_alone(out: Path, tmp_path: Path) -> None:
+    theirs, mine = tmp_path / "labels.csv", tmp_path / "model.onnx"
+    theirs.write_text("path,class\n")
+    with pytest.raises(UserError, match=r"labels.csv exists and was not written by `ctxgcd export`; name another file"):
+        api.export(out / "model", theirs)
+    for inside in ("model.pt", "new.onnx"):
+        with pytest.raises(UserError, match="lies in the folder of the model; name a file elsewhere"):
+            api.export(out / "model", out / "model" / inside)
+    assert theirs.read_text() == "path,class\n"
+    assert {path.name for path in (out / "model").iterdir()} == {"model.pt", "params.yaml"}
+    first = api.export(out / "model", mine)
+    assert api.export(out / "model", mine) == first
 
 
 @with_onnx

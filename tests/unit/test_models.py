@@ -246,6 +246,19 @@ def test_local_files_of_both_kinds(nets: dict[str, nn.Module], state: dict[str, 
     assert from_file(tmp_path / "a.pth") != from_file(tmp_path / "b.safetensors")
 
 
+def test_equal_weights_are_not_written_again(state: dict[str, Tensor], tmp_path: Path) -> None:
+    given, prepared = tmp_path / "given.pth", tmp_path / "prepared.pt"
+    torch.save(state, given)
+    digest = from_file(given)
+    before = prepared.stat().st_mtime_ns
+    assert from_file(given) == digest
+    assert prepared.stat().st_mtime_ns == before
+    whole = prepared.read_bytes()
+    prepared.write_bytes(whole[:100])
+    assert from_file(given) == digest
+    assert prepared.read_bytes() == whole
+
+
 def test_a_classifier_in_the_file_is_left_out(state: dict[str, Tensor], tmp_path: Path) -> None:
     torch.save({**state, "head.weight": torch.ones(3, 192), "head.bias": torch.ones(3)}, tmp_path / "a.pth")
     torch.save(state, tmp_path / "b.pth")
