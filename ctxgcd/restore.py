@@ -6,12 +6,15 @@ whether a pulled run fits; the parameters and hashes that every run carries do.
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
+from glob import glob
 from itertools import chain, count
 from pathlib import Path
 from textwrap import shorten
@@ -47,7 +50,8 @@ def restore(params: Params) -> None:
 
     A run that differs is named, with the reason, and taken out of results/, and so is a split or an estimate on which
     no other run stands: Snakemake makes them when they are asked for, and DVC's cache still has them. A run that is
-    not recorded is moved to work/left_out. Where a step fails, results/ is as it was after the pull.
+    not recorded is moved to work/left_out. Where a step fails, results/ is as it was after the pull; where the call is
+    killed, the next one brings back what was taken out, to work/left_out where something new lies in its place.
     Raises UserError where nothing is recorded or a command fails.
     """
     with _taken_out() as take_out:
@@ -121,35 +125,77 @@ def _taken_out() -> Iterator[TakeOut]:
     try:
         yield take_out
     except BaseException:
-        _bring_back()
+        _bring_back(same_call=True)
         raise
     for path in (path for path, in_cache in cached.items() if not in_cache):
-        names = chain([path], (f"{path}-{number}" for number in count(2)))
-        to = next(kept for name in names if not (kept := LEFT_OUT / name).exists())
-        _move(ASIDE / path, to)
-        print(f"{path} is not recorded; it is kept as {to}", flush=True)
-    with on_disk(ASIDE):
-        shutil.rmtree(ASIDE, ignore_errors=not ASIDE.exists())
+        print(f"{path} is not recorded; it is kept as {_leave_out(path)}", flush=True)
+    _delete(ASIDE)
 
 
-def _bring_back() -> None:
-    """Put what was taken out of results/ back: single files, and the folders of runs whole."""
-    for kept in sorted(ASIDE.glob("results/runs/*/*/seed*")):
-        _move(kept, kept.relative_to(ASIDE))
-    for kept in sorted(ASIDE.rglob("*")):
-        if kept.is_file():
-            _move(kept, kept.relative_to(ASIDE))
-    with on_disk(ASIDE):
-        shutil.rmtree(ASIDE, ignore_errors=not ASIDE.exists())
+def _bring_back(same_call: bool = False) -> None:
+    """Put what was taken out of results/ back: single files, and the folders of runs whole.
+
+    What was made in results/ meanwhile stays, and what was taken out is kept in work/left_out. Only a file, such as a
+    table, that the same call made is replaced; a run never is.
+    """
+    for folder in ("results/**", f"{ASIDE}/**", f"{LEFT_OUT}/**", f"{ASIDE.parent}"):
+        for left in glob(f"{folder}/{_unfinished(Path('*'))}", recursive=True):
+            with on_disk(Path(left)):
+                _remove(Path(left))
+    runs = sorted(ASIDE.glob("results/runs/*/*/seed*"))
+    for kept in chain(runs, filter(Path.is_file, sorted(ASIDE.rglob("*")))):  # files that are left after the runs
+        path = kept.relative_to(ASIDE)
+        with suppress(OSError):
+            path.rmdir()  # an empty folder, which Snakemake makes for a run
+        if path.exists() and not (same_call and path.is_file() and kept.is_file()):
+            to = _leave_out(str(path))
+            print(f"{path} exists again and is not overwritten; the one taken out before is kept as {to}", flush=True)
+        else:
+            _move(kept, path)
+    _delete(ASIDE)
+
+
+def _leave_out(path: str) -> Path:
+    """Move what was taken out to work/left_out, to a name that is free there; return it."""
+    names = chain([path], (f"{path}-{number}" for number in count(2)))
+    to = next(kept for name in names if not (kept := LEFT_OUT / name).exists())
+    _move(ASIDE / path, to)
+    return to
 
 
 def _move(source: Path, target: Path) -> None:
-    """Move a file or folder, in place of what has been made there meanwhile."""
+    """Move a file, or a folder to where none lies; whole also where a copy to another file system is killed."""
     with on_disk(target):
-        if target.is_dir():
-            shutil.rmtree(target)
         target.parent.mkdir(parents=True, exist_ok=True)
-        shutil.move(source, target)
+        try:
+            os.rename(source, target)
+            return
+        except OSError as error:
+            if error.errno != errno.EXDEV:
+                raise
+        copy = _unfinished(target)
+        if source.is_dir():
+            shutil.copytree(source, copy, symlinks=True)
+        else:
+            shutil.copy2(source, copy, follow_symlinks=False)
+        os.rename(copy, target)
+    _delete(source)
+
+
+def _delete(path: Path) -> None:
+    """Delete a file or folder, if it is there; a killed call leaves all of it, or nothing under its name."""
+    with on_disk(path), suppress(FileNotFoundError):
+        os.rename(path, _unfinished(path))
+        _remove(_unfinished(path))
+
+
+def _remove(path: Path) -> None:
+    shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink()
+
+
+def _unfinished(path: Path) -> Path:
+    """The name beside `path` of what is being copied there or deleted; the next call deletes what has it."""
+    return path.with_name(f".{path.name}.moving")
 
 
 def _lies_in(path: str, outputs: set[str]) -> bool:

@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
+import sys
+import tempfile
+from collections.abc import Iterator
 from contextlib import suppress
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -114,6 +119,142 @@ def test_a_killed_restore_is_undone_by_the_next_one(tmp_path: Path, monkeypatch:
         assert Path("results/a.csv").read_text() == "as it was"
         assert Path("results/runs/a/simgcd/seed0/run.json").is_file()
     assert not Path("work/restoring").exists()
+
+
+RUN, FILES = Path("results/runs/a/simgcd/seed0"), ("final.pt", "metrics.json", "run.json")
+
+
+def write_run(text: str) -> None:
+    RUN.mkdir(parents=True, exist_ok=True)
+    for name in FILES:
+        (RUN / name).write_text(text)
+
+
+def runs_in(folder: str) -> list[str]:
+    """What the runs in a folder hold; each is whole."""
+    held = [{name: (run / name).read_text() for name in os.listdir(run)} for run in Path(folder).rglob("seed0*")]
+    assert all(run.keys() == set(FILES) and len(set(run.values())) == 1 for run in held), held
+    return sorted(run["run.json"] for run in held)
+
+
+@pytest.fixture(params=["one file system", "work/ on another one"])
+def work(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """An empty project as the current folder."""
+    monkeypatch.chdir(tmp_path)
+    if request.param == "one file system":
+        yield
+        return
+    memory = Path("/dev/shm")
+    if not memory.is_dir() or memory.stat().st_dev == tmp_path.stat().st_dev:
+        pytest.skip("there is no second file system here")
+    with tempfile.TemporaryDirectory(dir=memory) as folder:
+        Path("work").symlink_to(folder)
+        yield
+
+
+def take_out_all(step_fails: bool) -> None:
+    with suppress(ZeroDivisionError), _taken_out() as take_out:
+        take_out(str(RUN), False)
+        take_out("results/a.csv", True)
+        assert not step_fails or 1 / 0
+
+
+def killed_at(number: int, step_fails: bool) -> bool:
+    """Whether a process of its own was killed before its change of that number to files and folders."""
+    if not (child := os.fork()):
+        done = 0
+
+        def kill(event: str, _: object) -> None:
+            nonlocal done
+            if event in ("os.mkdir", "os.rename", "shutil.copyfile", "os.utime", "os.remove", "os.rmdir"):
+                done += 1
+                if done == number:
+                    os._exit(9)
+
+        sys.addaudithook(kill)
+        try:
+            take_out_all(step_fails)
+        finally:
+            os._exit(0 if sys.exc_info()[0] is None else 1)
+    status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    assert status in (0, 9)
+    return status == 9
+
+
+@pytest.mark.parametrize("trained_anew", [False, True], ids=["", "trained anew"])
+@pytest.mark.parametrize("step_fails", [False, True], ids=["step succeeds", "step fails"])
+@pytest.mark.usefixtures("work")
+def test_a_restore_killed_at_any_time_loses_no_run(step_fails: bool, trained_anew: bool) -> None:
+    for number in count(1):
+        for folder in ("results", "work/restoring", "work/left_out"):
+            shutil.rmtree(folder, ignore_errors=True)
+        write_run("old")
+        Path("results/a.csv").write_text("old")
+        killed = killed_at(number, step_fails)
+        absent = not RUN.exists()
+        if anew := trained_anew and absent:
+            write_run("new")
+        with _taken_out():
+            here, left_out = runs_in("results"), runs_in("work/left_out")
+            assert here == (["new"] if anew else ["old"] if step_fails or not left_out or not absent else [])
+            assert set(left_out) <= {"old"}
+            assert {"old"} <= {*here, *left_out}
+            if step_fails or not left_out:
+                assert Path("results/a.csv").read_text() == "old"
+        assert not [*Path().glob("**/.*.moving"), *Path("work/").glob("**/.*.moving")]
+        assert not Path("work/restoring").exists()
+        if not killed:
+            break
+    assert number > 5
+
+
+@pytest.mark.usefixtures("work")
+def test_what_was_made_since_a_killed_restore_stays(capsys: pytest.CaptureFixture[str]) -> None:
+    write_run("old")
+    Path("results/a.csv").write_text("old")
+    with suppress(KeyboardInterrupt), _taken_out() as take_out:
+        take_out(str(RUN), True)
+        take_out("results/a.csv", True)
+        shutil.copytree("work/restoring", "killed")
+        raise KeyboardInterrupt
+    shutil.move("killed", "work/restoring")
+    write_run("new")
+    Path("results/a.csv").write_text("new")
+    with _taken_out():
+        assert runs_in("results") == [Path("results/a.csv").read_text()] == ["new"]
+        assert runs_in("work/left_out") == [Path("work/left_out/results/a.csv").read_text()] == ["old"]
+    assert capsys.readouterr().out.splitlines() == [
+        f"{path} exists again and is not overwritten; the one taken out before is kept as work/left_out/{path}"
+        for path in (RUN, "results/a.csv")
+    ]
+
+
+@pytest.mark.usefixtures("work")
+def test_a_failed_step_replaces_tables_but_no_run(capsys: pytest.CaptureFixture[str]) -> None:
+    """A table that a failed call made would keep the next one from pulling the recorded one."""
+    write_run("old")
+    Path("results/a.csv").write_text("old")
+    with suppress(KeyboardInterrupt), _taken_out() as take_out:
+        take_out(str(RUN), True)
+        take_out("results/a.csv", True)
+        write_run("new")
+        Path("results/a.csv").write_text("new")
+        raise KeyboardInterrupt
+    assert Path("results/a.csv").read_text() == "old"
+    assert (runs_in("results"), runs_in("work/left_out")) == (["new"], ["old"])
+    assert capsys.readouterr().out.count("\n") == 1
+
+
+@pytest.mark.usefixtures("work")
+def test_an_empty_folder_is_no_run_made_since(capsys: pytest.CaptureFixture[str]) -> None:
+    """Snakemake makes the folder of a training that fails."""
+    write_run("old")
+    with suppress(KeyboardInterrupt), _taken_out() as take_out:
+        take_out(str(RUN), False)
+        RUN.mkdir()
+        raise KeyboardInterrupt
+    assert runs_in("results") == ["old"]
+    assert not capsys.readouterr().out
 
 
 def test_lr_leaves_all_out_and_scoring_none(published: Path, tmp_path: Path) -> None:
