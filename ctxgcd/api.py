@@ -64,7 +64,8 @@ def evaluate(
         sentences on what was left out.
 
     Raises:
-        UserError: a table cannot be read or joined, or says two things of one image.
+        UserError: a table cannot be read or joined, says two things of one image, or has columns of classes that name
+            different ones.
     """
     from ctxgcd.evaluation.given import score_given
     from ctxgcd.reading import as_table

@@ -27,8 +27,10 @@ SHOWN = 100  # names in one sentence
 PATH = ("path", "file", "filename", "image")
 CLASS = ("class", "class_name", "label")
 TRUE_CLASS = ("class_id", "class", "true_class", "class_name", "label")
-PREDICTED = ("predicted", "prediction", "pred", *CLASS)
-COLUMNS = {*PATH, *TRUE_CLASS, *PREDICTED, "id", "name", "old", "part", "role"}
+GUESS = ("predicted", "prediction", "pred")
+PREDICTED = (*GUESS, *CLASS)
+NAME = "name"  # of the class, in what `ctxgcd discover` and `ctxgcd predict` write
+COLUMNS = {*PATH, *TRUE_CLASS, *PREDICTED, "id", NAME, "old", "part", "role"}
 
 
 @dataclass(frozen=True)
@@ -52,6 +54,25 @@ class Table:
         raise UserError(
             f"{self.name} has the columns {', '.join(self.rows.columns)}, expected {' or '.join(names)}; name it so"
         )
+
+    def require_same_classes(self, column: str, *others: str) -> None:
+        """Raise UserError unless `column` and each of the `others` that is there name the same classes.
+
+        That is one to one, in any Unicode form; a row where one of them is empty says nothing.
+        """
+        for other in self.has(*(name for name in others if name != column)):
+            pairs = self.rows[[column, other]].drop_duplicates().map(nfc).drop_duplicates()
+            pairs = pairs[~pairs.map(str.lower).isin(BLANK).any(axis="columns")]
+            for key in (column, other):
+                if (repeated := pairs[pairs[key].duplicated()]).size:
+                    pair = pairs[pairs[key] == repeated[key].iloc[0]].iloc[:2]
+                    (first, one), (second, two) = (
+                        (line, " and ".join(map(repr, row))) for line, row in pair.iterrows()
+                    )
+                    raise UserError(
+                        f"{self.name} has the columns {column} and {other}, which name different classes: line {first} "
+                        f"has {one}, line {second} {two}; keep the right column, and delete the other"
+                    )
 
     def filled(self, *columns: str) -> Table:
         """Return the table of these columns alone; UserError for the first cell that is empty or NaN."""

@@ -128,6 +128,7 @@ class OwnImages(Source):
         table = read_table(_present(file), "path,class")
         cells = table.rows
         paths, names = (cells[table.column(*spellings)] for spellings in (PATH, CLASS))
+        table.require_same_classes(str(names.name), *CLASS)
         parts = cells["part"] if table.has("part") else pd.Series("train", index=cells.index)
         rows = []
         for row, path, name, part in zip(cells.index, paths, names, parts, strict=True):

@@ -12,7 +12,7 @@ from ctxgcd.benchmarks.own import left_out_of
 from ctxgcd.benchmarks.source import as_manifest
 from ctxgcd.errors import UserError, nearest
 from ctxgcd.names import counted
-from ctxgcd.reading import BLANK, CLASS, PATH, Table, in_one_form, listed, nfc, read_table, spelled, told_alike
+from ctxgcd.reading import BLANK, CLASS, NAME, PATH, Table, in_one_form, listed, nfc, read_table, spelled, told_alike
 
 SUGGESTED = 5000  # paths among which the one that was meant is sought
 
@@ -38,7 +38,7 @@ def read_labels(file: Path, folder: Path, paths: Sequence[str]) -> tuple[dict[st
             names one that is not there; no image, or every image, has a label.
     """
     table = read_table(file, "path,class")
-    if len(named := table.has(*CLASS, "name")) > 1:
+    if len(named := table.has(*CLASS, NAME)) > 1:
         raise UserError(
             f"{file} has the columns {' and '.join(named)}, and any of them may hold the class names (in a "
             "predictions.csv it is name, while class is a number); keep just that one, and call it class"
