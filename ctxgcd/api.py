@@ -105,7 +105,7 @@ def discover(
         backbone: efficientnet_lite0, dino_vitb16 or, with `weights`, any timm model; default: that of the settings.
         weights: file of the backbone's weights.
         size: pixels of the square views; default: that of the settings.
-        seed: of the training.
+        seed: of the training, 0 to 4294967295.
 
     Returns:
         `images`, `labelled`, `unreadable` (counts), `known`, `K`, `K_source` (given or estimated), `tried` (K ->
