@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from ctxgcd.errors import UserError
+from ctxgcd.errors import UserError, shown
 
 SEPARATORS = ",;\t"
 SAID_BY_EXCEL = re.compile(r'"?sep=(.)"?\n', re.IGNORECASE)
@@ -175,13 +175,17 @@ def read_list(file: Path, columns: Sequence[str], others: Sequence[str] = ()) ->
 def read_text(file: Path) -> str:
     """Return UTF-8 text, with or without a byte order mark, its line ends as \\n; UserError for what is none."""
     try:
-        return file.read_text(encoding="utf-8-sig").replace("\r\n", "\n")
+        text = file.read_text(encoding="utf-8-sig").replace("\r\n", "\n")
     except FileNotFoundError:
         raise UserError(f"{file} does not exist; check its name and folder") from None
     except UnicodeDecodeError:
         raise UserError(f"{file} is not UTF-8 text; save it as UTF-8") from None
     except OSError as error:
         raise UserError(f"{file} cannot be read ({error.strerror}); name a file that can") from error
+    if "\0" in text:
+        line = text[: text.index("\0")].count("\n") + 1
+        raise UserError(f"{file} line {line} has a NUL byte, which no name can have; delete it")
+    return text
 
 
 # -- names in several Unicode forms: macOS writes an accent as a character of its own (NFD), most others do not (NFC) --
@@ -247,9 +251,3 @@ def listed(names: Iterable[str]) -> str:
     left = iter(names)
     text = ", ".join(f"'{shown(name)}'" for name in islice(left, SHOWN))
     return f"{text} and {more:,} more" if (more := sum(1 for _ in left)) else text
-
-
-def shown(name: str) -> str:
-    """A name as one line of UTF-8 can hold it: a byte that is not UTF-8 as \\xff, line ends as \\r and \\n."""
-    text = name.encode(errors="surrogateescape").decode(errors="backslashreplace")
-    return text.replace("\r", "\\r").replace("\n", "\\n")

@@ -10,7 +10,7 @@ import pandas as pd
 
 from ctxgcd.benchmarks.own import left_out_of
 from ctxgcd.benchmarks.source import as_manifest
-from ctxgcd.errors import UserError, nearest
+from ctxgcd.errors import UserError, nearest, shown
 from ctxgcd.names import counted
 from ctxgcd.reading import BLANK, CLASS, NAME, PATH, Table, in_one_form, listed, nfc, read_table, spelled, told_alike
 
@@ -67,9 +67,8 @@ def read_labels(file: Path, folder: Path, paths: Sequence[str]) -> tuple[dict[st
             raise UserError(f"{file} labels no image that can be read, but files {why} and label those")
         said.append(f"{file.name}: ignored the labels of files {why} to take them in")
         if lost:
-            said.append(
-                f"no labelled image of {', '.join(sorted(lost))} can be read, so it is none of the known classes"
-            )
+            names = shown(", ".join(sorted(lost)))
+            said.append(f"no labelled image of {names} can be read, so it is none of the known classes")
     alike = {name.casefold(): name for name in labels.values()}
     if other := next((name for name in labels.values() if name != alike[name.casefold()]), None):
         said.append(f"{file.name}: {other!r} and {alike[other.casefold()]!r} count as two classes")

@@ -235,6 +235,8 @@ def listing(text: str) -> Callable[[Path], dict[str, Any]]:
             listing("path,class,label\nant/0.png,ant,0\nbee/0.png,bee,0\n"),
             ["has the columns class and label, which name different classes: line 2 has 'ant' and '0', line 3 'bee'"],
         ),
+        (listing("path,class\nant/0.png,ant\nbee/0.png,be\0e\n"), ["list.csv line 3 has a NUL byte"]),
+        (lines("ant", "", "be\0e"), ["labelled.txt line 3 has a NUL byte"]),
         (listing("path,class\n../x.png,a\n"), ["line 2", "'../x.png', expected one inside"]),
         (listing("path,class\n/etc/x.png,a\n"), ["line 2", "expected one inside"]),
         (listing("path,class\nant/0.png,\n"), ["line 2", "has no class"]),

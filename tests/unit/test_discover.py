@@ -608,6 +608,8 @@ FIRST = "deep/er/000.jpg"
         ),
         (f"path,class\n{FIRST},iris\n", 1, r"--classes is 1, but the labels name 1 class; .* at least 2"),
         (f"path,class\n{FIRST},iris\n", 1000, r"999 new classes cannot be found among 52 unlabelled images"),
+        (f"path,class\n{FIRST},iris\ndeep/er/003.PNG,ro\0se\n", 4, r"other.csv line 3 has a NUL byte, .* delete it"),
+        (f'path,class\n{FIRST},a\n"no\t\nwhere.png",b\n', 4, r"not in .*, first 'no\\t\\nwhere.png'"),
         ("path,class\nbroken.jpg,iris\n", 4, r"no labelled image can be read"),
     ],
 )
