@@ -64,7 +64,8 @@ def evaluate(
         sentences on what was left out.
 
     Raises:
-        UserError: a table cannot be read or joined, or says two things of one image.
+        UserError: a table cannot be read or joined, says two things of one image, or has columns of classes that name
+            different ones.
     """
     from ctxgcd.evaluation.given import score_given
     from ctxgcd.reading import as_table
@@ -104,7 +105,7 @@ def discover(
         backbone: efficientnet_lite0, dino_vitb16 or, with `weights`, any timm model; default: that of the settings.
         weights: file of the backbone's weights.
         size: pixels of the square views; default: that of the settings.
-        seed: of the training.
+        seed: of the training, 0 to 4294967295.
 
     Returns:
         `images`, `labelled`, `unreadable` (counts), `known`, `K`, `K_source` (given or estimated), `tried` (K ->

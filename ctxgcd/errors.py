@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import re
 import sys
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, nullcontext
@@ -10,15 +11,32 @@ from contextlib import contextmanager, nullcontext
 from ctxgcd.stopping import STOPPED, stoppable
 from ctxgcd.terminal import RED, styled
 
+# Control characters, other line ends, and how Python holds bytes that are not UTF-8.
+UNPRINTED = re.compile("[\0-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
+
 
 class UserError(Exception):
-    """A mistake in the input: what is wrong, where, what was expected, what to do, in one sentence."""
+    """A mistake in the input: what is wrong, where, what was expected, what to do, in one sentence on one line."""
+
+    def __init__(self, sentence: str) -> None:
+        super().__init__(shown(sentence))
+
+
+def shown(text: str) -> str:
+    """Return text as one line of UTF-8 shows it: a line end as \\n, ESC as \\x1b, a byte that is not UTF-8 as \\xff."""
+    return UNPRINTED.sub(lambda found: _escaped(ord(found[0])), text)
+
+
+def _escaped(code: int) -> str:
+    byte = 0xDC00 if 0xDC80 <= code <= 0xDCFF else 0  # of a byte that is not UTF-8
+    return chr(code - byte).encode("unicode_escape").decode()
 
 
 def nearest(word: str, valid: Iterable[str]) -> str:
-    """Return `; did you mean 'x'?` for the valid word closest to `word`, or an empty string."""
-    match = difflib.get_close_matches(word, list(valid), n=1, cutoff=0.5)
-    return f"; did you mean '{match[0]}'?" if match else ""
+    """Return `; did you mean 'x'?` for the valid word closest to `word` in letters of any case, or an empty string."""
+    spelling = {name.casefold(): name for name in valid}
+    match = difflib.get_close_matches(word.casefold(), spelling, n=1, cutoff=0.5)
+    return f"; did you mean '{spelling[match[0]]}'?" if match else ""
 
 
 @contextmanager

@@ -53,6 +53,13 @@ def require_writable(path: Path) -> None:
     with on_disk(path):
         if path.is_dir():
             raise UserError(f"{path} is a folder; name a file")
+        there = next(place for place in (path, *path.parents) if os.path.lexists(place))
+        if there.is_symlink() and not there.exists():
+            raise UserError(
+                f"{there} is a link to {there.readlink()}, which does not exist; delete the link or name another place"
+            )
+        if there != path and not there.is_dir():
+            raise UserError(f"{there} is a file, so no folder can be made below it; name another place")
         absent = [folder for folder in path.parents if not folder.exists()]
         try:
             path.parent.mkdir(parents=True, exist_ok=True)

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from ctxgcd.errors import UserError
+from ctxgcd.errors import UserError, shown
 
 SEPARATORS = ",;\t"
 SAID_BY_EXCEL = re.compile(r'"?sep=(.)"?\n', re.IGNORECASE)
@@ -27,8 +27,10 @@ SHOWN = 100  # names in one sentence
 PATH = ("path", "file", "filename", "image")
 CLASS = ("class", "class_name", "label")
 TRUE_CLASS = ("class_id", "class", "true_class", "class_name", "label")
-PREDICTED = ("predicted", "prediction", "pred", *CLASS)
-COLUMNS = {*PATH, *TRUE_CLASS, *PREDICTED, "id", "name", "old", "part", "role"}
+GUESS = ("predicted", "prediction", "pred")
+PREDICTED = (*GUESS, *CLASS)
+NAME = "name"  # of the class, in what `ctxgcd discover` and `ctxgcd predict` write
+COLUMNS = {*PATH, *TRUE_CLASS, *PREDICTED, "id", NAME, "old", "part", "role"}
 
 
 @dataclass(frozen=True)
@@ -52,6 +54,25 @@ class Table:
         raise UserError(
             f"{self.name} has the columns {', '.join(self.rows.columns)}, expected {' or '.join(names)}; name it so"
         )
+
+    def require_same_classes(self, column: str, *others: str) -> None:
+        """Raise UserError unless `column` and each of the `others` that is there name the same classes.
+
+        That is one to one, in any Unicode form; a row where one of them is empty says nothing.
+        """
+        for other in self.has(*(name for name in others if name != column)):
+            pairs = self.rows[[column, other]].drop_duplicates().map(nfc).drop_duplicates()
+            pairs = pairs[~pairs.map(str.lower).isin(BLANK).any(axis="columns")]
+            for key in (column, other):
+                if (repeated := pairs[pairs[key].duplicated()]).size:
+                    pair = pairs[pairs[key] == repeated[key].iloc[0]].iloc[:2]
+                    (first, one), (second, two) = (
+                        (line, " and ".join(map(repr, row))) for line, row in pair.iterrows()
+                    )
+                    raise UserError(
+                        f"{self.name} has the columns {column} and {other}, which name different classes: line {first} "
+                        f"has {one}, line {second} {two}; keep the right column, and delete the other"
+                    )
 
     def filled(self, *columns: str) -> Table:
         """Return the table of these columns alone; UserError for the first cell that is empty or NaN."""
@@ -154,13 +175,17 @@ def read_list(file: Path, columns: Sequence[str], others: Sequence[str] = ()) ->
 def read_text(file: Path) -> str:
     """Return UTF-8 text, with or without a byte order mark, its line ends as \\n; UserError for what is none."""
     try:
-        return file.read_text(encoding="utf-8-sig").replace("\r\n", "\n")
+        text = file.read_text(encoding="utf-8-sig").replace("\r\n", "\n")
     except FileNotFoundError:
         raise UserError(f"{file} does not exist; check its name and folder") from None
     except UnicodeDecodeError:
         raise UserError(f"{file} is not UTF-8 text; save it as UTF-8") from None
     except OSError as error:
         raise UserError(f"{file} cannot be read ({error.strerror}); name a file that can") from error
+    if "\0" in text:
+        line = text[: text.index("\0")].count("\n") + 1
+        raise UserError(f"{file} line {line} has a NUL byte, which no name can have; delete it")
+    return text
 
 
 # -- names in several Unicode forms: macOS writes an accent as a character of its own (NFD), most others do not (NFC) --
@@ -226,9 +251,3 @@ def listed(names: Iterable[str]) -> str:
     left = iter(names)
     text = ", ".join(f"'{shown(name)}'" for name in islice(left, SHOWN))
     return f"{text} and {more:,} more" if (more := sum(1 for _ in left)) else text
-
-
-def shown(name: str) -> str:
-    """A name as one line of UTF-8 can hold it: a byte that is not UTF-8 as \\xff, line ends as \\r and \\n."""
-    text = name.encode(errors="surrogateescape").decode(errors="backslashreplace")
-    return text.replace("\r", "\\r").replace("\n", "\\n")

@@ -14,9 +14,9 @@ from PIL import Image
 from ctxgcd.benchmarks.class_lists import ClassList
 from ctxgcd.benchmarks.folders import SUFFIXES, class_names, is_image
 from ctxgcd.benchmarks.source import MissingData, Source, as_manifest, fault_of, missing, open_rgb
-from ctxgcd.errors import UserError, nearest
+from ctxgcd.errors import UserError, nearest, shown
 from ctxgcd.names import PARTS, counted
-from ctxgcd.reading import CLASS, PATH, in_one_form, listed, read_list, read_table, shown, spelled, told_alike
+from ctxgcd.reading import CLASS, PATH, in_one_form, listed, read_list, read_table, spelled, told_alike
 
 # Kinds of pictures that are not read, but would be missed.
 PICTURES = (".heic", ".heif", ".avif", ".jxl", ".gif", ".dng", ".cr2", ".cr3", ".nef", ".arw", ".raf", ".orf")
@@ -128,6 +128,7 @@ class OwnImages(Source):
         table = read_table(_present(file), "path,class")
         cells = table.rows
         paths, names = (cells[table.column(*spellings)] for spellings in (PATH, CLASS))
+        table.require_same_classes(str(names.name), *CLASS)
         parts = cells["part"] if table.has("part") else pd.Series("train", index=cells.index)
         rows = []
         for row, path, name, part in zip(cells.index, paths, names, parts, strict=True):

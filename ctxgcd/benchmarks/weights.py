@@ -53,6 +53,8 @@ def weights_state(weights: str, sha256: str) -> tuple[bool, str]:
     if weights == "hub":
         return True, "from timm's hub, fetched once when a job needs them (a network, or timm's own cache)"
     path = weights_file(weights)
+    if path.is_dir():
+        return False, _is_a_folder(path)
     if is_address(weights):
         there = (
             "found, checked when read" if path.is_file() else f"fetched once from {weights} (`snakemake fetch_weights`)"
@@ -68,6 +70,8 @@ def weights_state(weights: str, sha256: str) -> tuple[bool, str]:
 def fetch_weights(weights: str, sha256: str) -> Path:
     """Return the file of weights that are an address or a path, fetched where it is not there, its sum checked."""
     file = weights_file(weights)
+    if file.is_dir():
+        raise UserError(f"weights file {_is_a_folder(file)}")
     if is_address(weights) and not file.is_file():
         by_hand = f"download it elsewhere and put it at {file}, or set `weights` in params.yaml to its path"
         download(mirrored(weights), file, checksum=f"sha256:{sha256}", how_to_get=by_hand)
@@ -77,6 +81,10 @@ def fetch_weights(weights: str, sha256: str) -> Path:
             "again, or give the right sum"
         )
     return file
+
+
+def _is_a_folder(path: Path) -> str:
+    return f"{path} is a folder; give a .pth, .pt or .safetensors file"
 
 
 @lru_cache

@@ -9,7 +9,7 @@ import textwrap
 from collections.abc import Sequence
 from typing import Any, NoReturn, TypeAlias
 
-from ctxgcd.errors import UserError
+from ctxgcd.errors import UserError, shown
 from ctxgcd.terminal import BOLD, styled
 
 Commands: TypeAlias = "argparse._SubParsersAction[Parser]"
@@ -58,4 +58,4 @@ def print_table(head: Sequence[str], rows: Sequence[Sequence[str]], numbers: boo
 
 def note(text: str) -> None:
     """Print a remark on stderr, beside the results."""
-    print(f"note: {text}", file=sys.stderr, flush=True)
+    print(f"note: {shown(text)}", file=sys.stderr, flush=True)

@@ -42,7 +42,7 @@ def add(commands: Commands) -> None:
     )
     parser.add_file("--weights", type=Path, help="file of the backbone's weights")
     parser.add_argument("--size", type=int, metavar="PIXELS", help="side of the square views; default: the settings'")
-    parser.add_argument("--seed", type=int, default=0, help="of the training; default: 0")
+    parser.add_argument("--seed", type=int, default=0, help="of the training, 0 to 4294967295; default: 0")
     parser.add_json()
     parser.set_defaults(call=_call)
 

@@ -8,6 +8,7 @@ from typing import Any
 
 from ctxgcd import api
 from ctxgcd.cli.common import Commands, add_command, note, print_json, print_table
+from ctxgcd.errors import shown
 from ctxgcd.names import SETS
 
 TITLES = {"nmi": "NMI", "ari": "ARI"}
@@ -92,12 +93,12 @@ def _facts(scored: dict[str, Any]) -> list[tuple[str, str]]:
     old = "" if scored["old_classes"] is None else f", {scored['old_classes']} of them Old"
     share = "" if scored["old_share"] is None else f", {scored['old_share']:.1f}% of Old classes"
     sizes = sorted(scored["histogram"].items(), key=lambda item: -item[1])
-    shown = ", ".join(f"{label}: {size}" for label, size in sizes[:SHOWN])
+    largest = ", ".join(f"{shown(label)}: {size}" for label, size in sizes[:SHOWN])
     empty = scored["empty_clusters"]
     return [
         ("images", f"{scored['n']:,}{of_set}{share}"),
         ("true classes", f"{scored['classes']}{old}"),
         ("clusters found", str(scored["clusters_found"])),
         ("empty clusters", "not known without --clusters K" if empty is None else f"{empty} of {scored['clusters']}"),
-        ("largest", shown + (", ..." if len(sizes) > SHOWN else "")),
+        ("largest", largest + (", ..." if len(sizes) > SHOWN else "")),
     ]

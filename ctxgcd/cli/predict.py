@@ -42,9 +42,10 @@ def add(commands: Commands) -> None:
 def _call(arguments: argparse.Namespace) -> None:
     from ctxgcd.files import replacing, require_writable
 
-    if arguments.out.exists() and not _is_a_prediction(arguments.out):
-        raise UserError(f"{arguments.out} exists and was not written by `ctxgcd predict`; name another file with --out")
-    require_writable(arguments.out)
+    out = arguments.out
+    if out.exists() and not out.is_dir() and not _is_a_prediction(out):
+        raise UserError(f"{out} exists and was not written by `ctxgcd predict`; name another file with --out")
+    require_writable(out)
     with redirect_stdout(sys.stderr):  # progress
         table, about = api.predict(arguments.model, arguments.folder, threshold=arguments.threshold)
     for path, reason in about["unreadable"].items():

@@ -10,6 +10,7 @@ from typing import Any
 
 from ctxgcd.benchmarks.own import images_below, not_read
 from ctxgcd.benchmarks.weights import weights_state
+from ctxgcd.config import SEEDS
 from ctxgcd.discover.output import MODEL, Output
 from ctxgcd.discover.settings import chosen
 from ctxgcd.discover.split import check_classes, make_split, read_labels, stamp
@@ -58,6 +59,8 @@ def ask(
     seed: int,
 ) -> Asked:
     """Return what api.discover describes, or refuse what cannot be done."""
+    if not 0 <= seed < SEEDS:
+        raise UserError(f"--seed is {seed}; give a whole number from 0 to {SEEDS - 1}")
     values = chosen(preset, backbone, weights, size) | {"seed": seed, "benchmark": folder.resolve().name}
     there, said = weights_state(values["weights"], values["sha256"])
     if not there:

@@ -25,6 +25,7 @@ from ctxgcd.discover.output import Output
 from ctxgcd.discover.report import Discovered, write_report
 from ctxgcd.discover.settings import estimate_of, fitted
 from ctxgcd.discover.split import check_classes, make_split
+from ctxgcd.errors import shown
 from ctxgcd.estimate import estimate_k
 from ctxgcd.features import extract_test_view, extract_view_bank, load_kept
 from ctxgcd.files import clear_unfinished, read_object, read_rows, replacing, write_rows, write_text
@@ -86,7 +87,9 @@ class _Work:
         split = make_split([path for path in paths if path not in undecodable], of)
         known = int(split["class_id"].max()) + 1
         if lost := sorted(set(of.values()) - set(split["class_name"])):
-            said.append(f"no labelled image of {', '.join(lost)} can be read, so it is none of the known classes")
+            said.append(
+                f"no labelled image of {', '.join(map(shown, lost))} can be read, so it is none of the known classes"
+            )
             print(f"note: {said[-1]}", flush=True)
         check_classes(classes, known, int((split["role"] == "unlabelled").sum()))
 

@@ -10,9 +10,9 @@ import pandas as pd
 
 from ctxgcd.benchmarks.own import left_out_of
 from ctxgcd.benchmarks.source import as_manifest
-from ctxgcd.errors import UserError, nearest
+from ctxgcd.errors import UserError, nearest, shown
 from ctxgcd.names import counted
-from ctxgcd.reading import BLANK, CLASS, PATH, Table, in_one_form, listed, nfc, read_table, spelled, told_alike
+from ctxgcd.reading import BLANK, CLASS, NAME, PATH, Table, in_one_form, listed, nfc, read_table, spelled, told_alike
 
 SUGGESTED = 5000  # paths among which the one that was meant is sought
 
@@ -38,7 +38,7 @@ def read_labels(file: Path, folder: Path, paths: Sequence[str]) -> tuple[dict[st
             names one that is not there; no image, or every image, has a label.
     """
     table = read_table(file, "path,class")
-    if len(named := table.has(*CLASS, "name")) > 1:
+    if len(named := table.has(*CLASS, NAME)) > 1:
         raise UserError(
             f"{file} has the columns {' and '.join(named)}, and any of them may hold the class names (in a "
             "predictions.csv it is name, while class is a number); keep just that one, and call it class"
@@ -67,9 +67,8 @@ def read_labels(file: Path, folder: Path, paths: Sequence[str]) -> tuple[dict[st
             raise UserError(f"{file} labels no image that can be read, but files {why} and label those")
         said.append(f"{file.name}: ignored the labels of files {why} to take them in")
         if lost:
-            said.append(
-                f"no labelled image of {', '.join(sorted(lost))} can be read, so it is none of the known classes"
-            )
+            names = shown(", ".join(sorted(lost)))
+            said.append(f"no labelled image of {names} can be read, so it is none of the known classes")
     alike = {name.casefold(): name for name in labels.values()}
     if other := next((name for name in labels.values() if name != alike[name.casefold()]), None):
         said.append(f"{file.name}: {other!r} and {alike[other.casefold()]!r} count as two classes")

@@ -13,7 +13,19 @@ from ctxgcd.errors import UserError, nearest
 from ctxgcd.evaluation.accuracy import DENSE_IDS, Ids, Mask, as_ids
 from ctxgcd.evaluation.scores import score_all
 from ctxgcd.names import METRICS, SETS
-from ctxgcd.reading import PATH, PREDICTED, TRUE_CLASS, Table, in_one_form, read_list, spelled, told_alike
+from ctxgcd.reading import (
+    CLASS,
+    GUESS,
+    NAME,
+    PATH,
+    PREDICTED,
+    TRUE_CLASS,
+    Table,
+    in_one_form,
+    read_list,
+    spelled,
+    told_alike,
+)
 
 KEYS = ("path", "id")
 OLD_LISTS = ("class_id", "class", "true_class", "class_name")
@@ -40,6 +52,10 @@ def score_given(
     keys = predictions.rows[key].map(lambda name: own.get(name, name))
     predictions = Table(predictions.name, predictions.rows.assign(**{key: keys}))
     predicted, named = predictions.column(*PREDICTED), truth.column(*TRUE_CLASS)
+    # Beside a column of predictions, classes are the true ones; `name` is a class's where `ctxgcd discover` wrote it.
+    named_too = NAME if predictions.has("nearest") else ""
+    predictions.require_same_classes(predicted, *(GUESS if predicted in GUESS else (*CLASS, named_too)))
+    truth.require_same_classes(named, *TRUE_CLASS)
     predictions, notes = _in_one_form(predictions, predicted)
     truth, said = _in_one_form(truth, *truth.has(*TRUE_CLASS))
     notes += said + [f"{truth.name}: {line}" for line in told_alike(truth.rows[key].unique())]

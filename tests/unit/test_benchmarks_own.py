@@ -231,6 +231,12 @@ def listing(text: str) -> Callable[[Path], dict[str, Any]]:
         (listing("file,breed\na.png,b\n"), ["has the columns file, breed, expected class or class_name or label"]),
         (listing("a.png,b\n"), ["line 1 is 'a.png,b'", "the first line must be path,class"]),
         (lines("ant/0.png", "ant/a.HEIC"), ["names 'ant/a.HEIC', which is hidden or of a format that is not read"]),
+        (
+            listing("path,class,label\nant/0.png,ant,0\nbee/0.png,bee,0\n"),
+            ["has the columns class and label, which name different classes: line 2 has 'ant' and '0', line 3 'bee'"],
+        ),
+        (listing("path,class\nant/0.png,ant\nbee/0.png,be\0e\n"), ["list.csv line 3 has a NUL byte"]),
+        (lines("ant", "", "be\0e"), ["labelled.txt line 3 has a NUL byte"]),
         (listing("path,class\n../x.png,a\n"), ["line 2", "'../x.png', expected one inside"]),
         (listing("path,class\n/etc/x.png,a\n"), ["line 2", "expected one inside"]),
         (listing("path,class\nant/0.png,\n"), ["line 2", "has no class"]),

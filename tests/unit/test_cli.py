@@ -19,7 +19,7 @@ from ctxgcd import __version__, api
 from ctxgcd.cli import COMMANDS, completion, parser
 from ctxgcd.config import Params
 from ctxgcd.differences import differences
-from ctxgcd.errors import UserError
+from ctxgcd.errors import UserError, nearest
 
 ROOT = Path(__file__).resolve().parents[2]
 COMMAND = [sys.executable, "-m", "ctxgcd"]
@@ -165,6 +165,35 @@ def test_results_on_stdout_and_remarks_on_stderr(place: Path) -> None:
     assert json.loads(programs.stdout) == api.evaluate(place / "predictions.csv", place / "truth.csv") | {
         "notes": [people.stderr.removeprefix("note: ").strip()]
     }
+
+
+def test_a_name_is_shown_on_one_line(place: Path) -> None:
+    """Line ends and other control characters of names are escaped for people, and kept for programs."""
+    odd = "a\n\x1b[31mb"
+    (place / "predictions.csv").write_text(PREDICTED.replace("1.jpg,0", f'1.jpg,"{odd}"') + f'"{odd}.jpg",0\n')
+    people, programs = (
+        ctxgcd("evaluate", "predictions.csv", "truth.csv", *words, at=place) for words in ([], ["--json"])
+    )
+    assert r"a\n\x1b[31mb: 1" in people.stdout.splitlines()[-1]
+    assert [line.startswith("note: ") for line in people.stderr.splitlines()] == [True, True]
+    assert r"first 'a\n\x1b[31mb.jpg'" in people.stderr
+    assert json.loads(programs.stdout)["histogram"][odd] == 1
+    done = ctxgcd("evaluate", f"{odd}.csv", "truth.csv", at=place)
+    assert done.stderr == "error: a\\n\\x1b[31mb.csv does not exist; check its name and folder\n"
+
+
+@pytest.mark.parametrize(
+    ("word", "valid", "meant"),
+    [
+        ("U0.JPG", ["U1.jpg", "u0.jpg", "u10.jpg"], "u0.jpg"),
+        ("cafe", ["Straße", "CAFÉ"], "CAFÉ"),
+        ("STRASSE", ["tea", "Straße"], "Straße"),
+        ("xyz", ["tea"], None),
+        ("xyz", [], None),
+    ],
+)
+def test_the_nearest_name_in_letters_of_any_case(word: str, valid: list[str], meant: str | None) -> None:
+    assert nearest(word, valid) == (f"; did you mean '{meant}'?" if meant else "")
 
 
 def test_a_closed_pipe_ends_quietly(place: Path) -> None:

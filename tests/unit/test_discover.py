@@ -436,6 +436,7 @@ def test_a_mistake_is_told_before_torch_is_loaded(tmp_path: Path) -> None:
 
 
 LONG = "n" * 300
+TO = ("discover photos --labels l.csv --classes 2 --out", "predict model photos --out", "export model")
 
 
 @pytest.mark.parametrize(
@@ -463,7 +464,19 @@ LONG = "n" * 300
         ("predict model locked/photos --out o.csv", "locked/photos cannot be read or written (Permission denied)"),
         ("predict model photos --out shut/p.csv", "shut/p.csv cannot be read or written (Permission denied)"),
         ("predict model photos --out locked/p.csv", "locked/p.csv cannot be read or written (Permission denied)"),
-        ("predict model photos --out photos", "photos exists and was not written by `ctxgcd predict`"),
+        ("predict model photos --out photos", "photos is a folder; name a file"),
+        ("predict model photos --out l.csv", "l.csv exists and was not written by `ctxgcd predict`; name another file"),
+        *(
+            (f"{words} l.csv/o", "l.csv is a file, so no folder can be made below it; name another place")
+            for words in TO
+        ),
+        *(
+            (f"{words} gone", "gone is a link to nowhere, which does not exist; delete the link or name")
+            for words in TO
+        ),
+        *((f"{words} gone/o", "gone is a link to nowhere, which does not exist; delete the link") for words in TO),
+        ("discover photos --labels l.csv --weights photos --out o", "photos is a folder; give a .pth, .pt or .safe"),
+        ("discover photos --labels l.csv --seed -1 --out o", "--seed is -1; give a whole number from 0 to 4294967295"),
         (
             f"predict model photos --out {LONG}",
             f"{LONG} cannot be read or written (File name too long); give a shorter",
@@ -487,6 +500,7 @@ def test_what_the_file_system_refuses_is_one_sentence_before_torch_is_loaded(
         Image.new("RGB", (9, 9)).save(tmp_path / "photos" / name)
     (tmp_path / "l.csv").write_text("path,class\na.png,ant\n")
     (tmp_path / "model/model.pt").touch()
+    (tmp_path / "gone").symlink_to("nowhere")
     (tmp_path / "locked").chmod(0)
     (tmp_path / "shut").chmod(0o555)
     code = "import sys\nfrom ctxgcd.cli import main\ntry: main()\nfinally: print('torch' in sys.modules)\n"
@@ -497,7 +511,7 @@ def test_what_the_file_system_refuses_is_one_sentence_before_torch_is_loaded(
     assert (done.returncode, done.stdout) == (2, "False\n"), done.stderr
     assert problem in done.stderr
     assert done.stderr.count("\n") == 1
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["l.csv", "locked", "model", "photos", "shut"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["gone", "l.csv", "locked", "model", "photos", "shut"]
     assert not list((tmp_path / "shut").iterdir())
     (tmp_path / "locked").chmod(0o755)
 
@@ -625,6 +639,8 @@ FIRST = "deep/er/000.jpg"
         ),
         (f"path,class\n{FIRST},iris\n", 1, r"--classes is 1, but the labels name 1 class; .* at least 2"),
         (f"path,class\n{FIRST},iris\n", 1000, r"999 new classes cannot be found among 52 unlabelled images"),
+        (f"path,class\n{FIRST},iris\ndeep/er/003.PNG,ro\0se\n", 4, r"other.csv line 3 has a NUL byte, .* delete it"),
+        (f'path,class\n{FIRST},a\n"no\t\nwhere.png",b\n', 4, r"not in .*, first 'no\\t\\nwhere.png'"),
         ("path,class\nbroken.jpg,iris\n", 4, r"no labelled image can be read"),
     ],
 )
@@ -779,6 +795,8 @@ def test_one_labelled_class_of_a_handful_of_images(place: Place, tmp_path: Path)
         ({"backbone": "efficientnet_lite0"}, "do not fit"),
         ({"size": 4}, "--size is 4; give 8 to 1,024 pixels"),
         ({"size": 5000}, "--size is 5000; give 8 to 1,024 pixels"),
+        ({"seed": -1}, "--seed is -1; give a whole number from 0 to 4294967295"),
+        ({"seed": 2**32}, "--seed is 4294967296; give a whole number from 0 to 4294967295"),
     ],
 )
 def test_options_that_cannot_be_used(place: Place, tmp_path: Path, changes: dict[str, Any], problem: str) -> None:

