@@ -34,9 +34,14 @@ def _escaped(code: int) -> str:
 
 def nearest(word: str, valid: Iterable[str]) -> str:
     """Return `; did you mean 'x'?` for the valid word closest to `word` in letters of any case, or an empty string."""
+    return f"; did you mean '{meant}'?" if (meant := closest(word, valid)) else ""
+
+
+def closest(word: str, valid: Iterable[str]) -> str | None:
+    """Return the valid word closest to `word` in letters of any case; None where none is close."""
     spelling = {name.casefold(): name for name in valid}
     match = difflib.get_close_matches(word.casefold(), spelling, n=1, cutoff=0.5)
-    return f"; did you mean '{spelling[match[0]]}'?" if match else ""
+    return spelling[match[0]] if match else None
 
 
 @contextmanager

@@ -7,6 +7,7 @@ import io
 import posixpath
 import re
 import unicodedata
+from codecs import BOM_UTF16_BE, BOM_UTF16_LE
 from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
@@ -175,13 +176,18 @@ def read_list(file: Path, columns: Sequence[str], others: Sequence[str] = ()) ->
 def read_text(file: Path) -> str:
     """Return UTF-8 text, with or without a byte order mark, its line ends as \\n; UserError for what is none."""
     try:
-        text = file.read_text(encoding="utf-8-sig").replace("\r\n", "\n")
+        content = file.read_bytes()
     except FileNotFoundError:
         raise UserError(f"{file} does not exist; check its name and folder") from None
-    except UnicodeDecodeError:
-        raise UserError(f"{file} is not UTF-8 text; save it as UTF-8") from None
     except OSError as error:
         raise UserError(f"{file} cannot be read ({error.strerror}); name a file that can") from error
+    try:
+        text = re.sub("\r\n?", "\n", content.decode("utf-8-sig"))
+    except UnicodeDecodeError:
+        what = "is not UTF-8 text; save it as UTF-8"
+        if b"\0" in content and not content.startswith((BOM_UTF16_LE, BOM_UTF16_BE)):
+            what = "is no text but a binary file, such as an image or a workbook; name a CSV or a text file"
+        raise UserError(f"{file} {what} (in Excel: save as CSV UTF-8)") from None
     if "\0" in text:
         line = text[: text.index("\0")].count("\n") + 1
         raise UserError(f"{file} line {line} has a NUL byte, which no name can have; delete it")

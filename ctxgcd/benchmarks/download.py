@@ -9,6 +9,7 @@ import re
 import socket
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from http.client import HTTPException
 from pathlib import Path
@@ -120,8 +121,34 @@ def download(
     Raises:
         UserError: the file cannot be had, is not the right one, or cannot be written.
     """
-    with on_disk(to.parent):
-        to.parent.mkdir(parents=True, exist_ok=True)
+    with _made(to.parent):
+        _download(address, to, checksum, how_to_get, expected_bytes, retries, stall, pause)
+
+
+@contextmanager
+def _made(folder: Path) -> Iterator[None]:
+    """Make a folder, and delete it and those made above it where they are left empty."""
+    with on_disk(folder):
+        new = [path for path in (folder, *folder.parents) if not path.exists()]
+        folder.mkdir(parents=True, exist_ok=True)
+    try:
+        yield
+    finally:
+        with suppress(OSError):  # a folder that is not empty
+            for path in new:
+                path.rmdir()
+
+
+def _download(
+    address: str,
+    to: Path,
+    checksum: str,
+    how_to_get: str,
+    expected_bytes: int | None,
+    retries: int,
+    stall: float,
+    pause: float,
+) -> None:
     if to.is_file() and _checksum(to, checksum) == checksum:
         return
     part = _Part(to.with_name(to.name + ".part"), address)

@@ -87,6 +87,10 @@ def open_rgb(path: Path, as_seen: bool = False) -> Image.Image:
         with _panoramas() if as_seen else nullcontext(), Image.open(path) as image:
             return (_eight_bits(ImageOps.exif_transpose(image)) if as_seen else image).convert("RGB")
     except Exception as error:  # a broken file can make a decoder raise nearly anything
+        if isinstance(error, OSError) and error.strerror:  # of the file system; a decoder's has none
+            raise UserError(
+                f"{path} cannot be read ({error.strerror}); check its permissions, or take it out"
+            ) from error
         too_large = as_seen and isinstance(error, Image.DecompressionBombError)
         why = f"more than {2 * LARGEST:,} pixels" if too_large else error
         raise UserError(f"{path} cannot be decoded as an image ({why}); replace it, or take it out") from error

@@ -67,18 +67,21 @@ def weights_state(weights: str, sha256: str) -> tuple[bool, str]:
     return True, f"found: {path}"
 
 
-def fetch_weights(weights: str, sha256: str) -> Path:
-    """Return the file of weights that are an address or a path, fetched where it is not there, its sum checked."""
+def fetch_weights(weights: str, sha256: str, by_hand: str = "") -> Path:
+    """Return the file of weights that are an address or a path, fetched where it is not there, its sum checked.
+
+    by_hand: what else to do where it cannot be fetched; default: what the workflow's user can.
+    """
     file = weights_file(weights)
     if file.is_dir():
         raise UserError(f"weights file {_is_a_folder(file)}")
     if is_address(weights) and not file.is_file():
-        by_hand = f"download it elsewhere and put it at {file}, or set `weights` in params.yaml to its path"
-        download(mirrored(weights), file, checksum=f"sha256:{sha256}", how_to_get=by_hand)
+        here = f"download it elsewhere and put it at {file}, or set `weights` in params.yaml to its path"
+        download(mirrored(weights), file, checksum=f"sha256:{sha256}", how_to_get=by_hand or here)
     if sha256 and file.is_file() and weights_fingerprint(str(file), "") != f"sha256:{sha256}":
         raise UserError(
-            f"weights file {file} does not have the sha256 {sha256} that params.yaml names; delete it to fetch it "
-            "again, or give the right sum"
+            f"weights file {file} does not have the sha256 {sha256} that is expected; delete it to fetch it again, or "
+            f"{by_hand or 'give the right sum in params.yaml'}"
         )
     return file
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from ctxgcd.benchmarks.own import images_below, not_read
-from ctxgcd.benchmarks.weights import weights_state
+from ctxgcd.benchmarks.weights import fetch_weights, is_address, weights_state
 from ctxgcd.config import SEEDS
 from ctxgcd.discover.output import MODEL, Output
 from ctxgcd.discover.settings import chosen
@@ -58,7 +58,7 @@ def ask(
     size: int | None,
     seed: int,
 ) -> Asked:
-    """Return what api.discover describes, or refuse what cannot be done."""
+    """Return what api.discover describes, its weights fetched, or refuse what cannot be done."""
     if not 0 <= seed < SEEDS:
         raise UserError(f"--seed is {seed}; give a whole number from 0 to {SEEDS - 1}")
     values = chosen(preset, backbone, weights, size) | {"seed": seed, "benchmark": folder.resolve().name}
@@ -68,10 +68,14 @@ def ask(
     paths = images_below(folder)
     of, notes = read_labels(labels, folder, paths)
     split = make_split(paths, of)
-    check_classes(classes, len(set(of.values())), int((split["role"] == "unlabelled").sum()))
+    check_classes(classes, set(of.values()), int((split["role"] == "unlabelled").sum()))
     notes += filter(None, [not_read(folder)])
     asked = Asked(folder, out, values, paths, stamp(folder, paths), of, classes, notes)
     asked.output.check()
+    if is_address(values["weights"]):
+        fetch_weights(
+            values["weights"], values["sha256"], by_hand="download it elsewhere and name it with --weights FILE"
+        )
     return asked
 
 

@@ -85,13 +85,14 @@ class _Work:
             said.append(f"{counted(len(unreadable), 'image')} cannot be read: see unreadable.csv")
             print(f"note: {said[-1]}", flush=True)
         split = make_split([path for path in paths if path not in undecodable], of)
-        known = int(split["class_id"].max()) + 1
-        if lost := sorted(set(of.values()) - set(split["class_name"])):
+        names = set(split["class_name"]) - {""}
+        known = len(names)
+        if lost := sorted(set(of.values()) - names):
             said.append(
                 f"no labelled image of {', '.join(map(shown, lost))} can be read, so it is none of the known classes"
             )
             print(f"note: {said[-1]}", flush=True)
-        check_classes(classes, known, int((split["role"] == "unlabelled").sum()))
+        check_classes(classes, names, int((split["role"] == "unlabelled").sum()))
 
         place, files = self._features(place, store, weights, len(split))
         how = None

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
-from pathlib import Path
+from collections.abc import Collection, Mapping, Sequence
+from itertools import takewhile
+from pathlib import Path, PureWindowsPath
 
 import pandas as pd
 
 from ctxgcd.benchmarks.own import left_out_of
 from ctxgcd.benchmarks.source import as_manifest
-from ctxgcd.errors import UserError, nearest, shown
+from ctxgcd.errors import UserError, closest, shown
 from ctxgcd.names import counted
 from ctxgcd.reading import BLANK, CLASS, NAME, PATH, Table, in_one_form, listed, nfc, read_table, spelled, told_alike
 
 SUGGESTED = 5000  # paths among which the one that was meant is sought
+TOLD = 3  # absent images in one sentence
 
 
 def stamp(folder: Path, paths: Sequence[str]) -> str:
@@ -45,11 +47,12 @@ def read_labels(file: Path, folder: Path, paths: Sequence[str]) -> tuple[dict[st
         )
     of = {"path": table.rows[table.column(*PATH)], "class": table.rows[table.column(*CLASS)]}
     rows = pd.DataFrame(of, table.rows.index)
+    _refuse_swapped(table, rows, folder, paths)
     without = rows["class"].str.lower().isin(BLANK) | rows["path"].eq("")
     said = [f"{file.name}: {counted(int(without.sum()), 'line')} without a class skipped"] if without.any() else []
     said += told_alike(paths)
-    given, whole = rows[~without], folder.resolve()
-    given = Table(table.name, given.assign(path=[_relative(path, whole) for path in given["path"]])).plain().rows
+    given = rows[~without]
+    given = given.assign(path=_below(folder, given["path"]))
     one, forms = in_one_form(given["class"].unique().tolist())
     said += [f"{file.name}: {line}" for line in forms]
     own = spelled(given["path"], paths, str(folder))
@@ -74,13 +77,50 @@ def read_labels(file: Path, folder: Path, paths: Sequence[str]) -> tuple[dict[st
         said.append(f"{file.name}: {other!r} and {alike[other.casefold()]!r} count as two classes")
     if not labels:
         raise UserError(f"{file} labels no image; give some images of at least one known class a label")
-    if absent := [path for path in absent if path in labels]:
-        meant = nearest(absent[0], paths) if len(paths) <= SUGGESTED else ""
+    stray = once.loc[once["path"].isin(set(labels) - there), "path"]
+    if not stray.empty:
+        told = [f"line {line} {path!r}{_meant(path, paths)}" for line, path in stray.iloc[:TOLD].items()]
+        more = f" and {len(stray) - TOLD:,} more" if len(stray) > TOLD else ""
         raise UserError(
-            f"{file} labels {counted(len(absent), 'image')} not in {folder}, first {absent[0]!r}{meant}; write paths "
-            "relative to that folder, or delete the lines"
+            f"{file} labels {counted(len(stray), 'image')} that {'is' if len(stray) == 1 else 'are'} not in "
+            f"{folder}: {', '.join(told)}{more}; write paths relative to that folder, or delete the lines"
         )
     return labels, said
+
+
+def _refuse_swapped(table: Table, rows: pd.DataFrame, folder: Path, paths: Sequence[str]) -> None:
+    """Refuse labels whose column of classes holds images of the folder where that of paths holds none."""
+    found = [spelled(_below(folder, rows[column]), paths, str(folder)) for column in ("path", "class")]
+    if found[1] and not found[0]:
+        names = table.column(*PATH), table.column(*CLASS)
+        whole = rows[(rows != "").all(axis="columns")]
+        example = " and ".join(f"the {name} {cell!r}" for name, cell in zip(names, whole.iloc[0], strict=True))
+        raise UserError(
+            f"the columns {' and '.join(names)} of {table.name} look swapped: line {whole.index[0]} has {example}; "
+            "swap their names in the first line"
+        )
+
+
+def _meant(path: str, paths: Sequence[str]) -> str:
+    """Suggest the image of the same file name whose folders agree most, else one of a similar path."""
+    meant: str | None = max(paths, key=lambda known: _shared(path, known))
+    if not _shared(path, str(meant)):
+        full = path.startswith("/") or PureWindowsPath(path).is_absolute()
+        meant = None if full or len(paths) > SUGGESTED else closest(path, paths)
+    return f" (did you mean {meant!r}?)" if meant else ""
+
+
+def _shared(path: str, known: str) -> int:
+    """Return how many names two paths share from their ends, in letters of any case and any Unicode form."""
+    ends = zip(*(nfc(each).casefold().split("/")[::-1] for each in (path, known)), strict=False)
+    return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], ends))
+
+
+def _below(folder: Path, paths: pd.Series) -> pd.Series:
+    """Return paths as they are below the folder."""
+    whole = folder.resolve()
+    given = Table("", pd.DataFrame({"path": [_relative(path, whole) for path in paths]}, paths.index))
+    return given.plain().rows["path"]
 
 
 def _relative(path: str, folder: Path) -> str:
@@ -107,8 +147,9 @@ def make_split(paths: Sequence[str], labels: Mapping[str, str]) -> pd.DataFrame:
     return split
 
 
-def check_classes(classes: int | None, known: int, unlabelled: int) -> None:
-    """Refuse a number of classes (None: to be estimated) that these images cannot have."""
+def check_classes(classes: int | None, names: Collection[str], unlabelled: int) -> None:
+    """Refuse a number of classes (None: to be estimated) that these images cannot have; names: of the known ones."""
+    known = len(names)
     if classes is None:
         if known < 2:
             raise UserError(
@@ -117,8 +158,8 @@ def check_classes(classes: int | None, known: int, unlabelled: int) -> None:
             )
     elif classes < max(2, known):
         raise UserError(
-            f"--classes is {classes}, but the labels name {counted(known, 'class')}; give the number of known and new "
-            f"ones together, at least {max(2, known)}"
+            f"--classes is {classes}, but the labels name {counted(known, 'class')} ({listed(sorted(names))}); give "
+            f"the number of known and new ones together, at least {max(2, known)}"
         )
     elif classes - known > unlabelled:
         raise UserError(

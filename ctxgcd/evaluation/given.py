@@ -28,6 +28,8 @@ from ctxgcd.reading import (
 )
 
 KEYS = ("path", "id")
+NEAREST = "nearest"  # labelled image, in what `ctxgcd discover` and `ctxgcd predict` write
+DISCOVERED = ("confidence", NEAREST)
 OLD_LISTS = ("class_id", "class", "true_class", "class_name")
 FLAGS = {"1": True, "0": False, "1.0": True, "0.0": False, "true": True, "false": False}
 
@@ -46,6 +48,11 @@ def score_given(
     for table in (predictions, truth):
         if table.rows.empty:
             raise UserError(f"{table.name} has no line below its column names; write one for each image")
+    if columns := _of_predictions(truth):
+        raise UserError(
+            f"{truth.name} holds predictions, as its columns say ({' and '.join(columns)}); give the predictions "
+            "first and the truth second"
+        )
     key = key or _common_key(predictions, truth)
     predictions, truth = (_named(table, key) for table in (predictions, truth))
     own = spelled(predictions.rows[key].unique(), truth.rows[key].unique(), truth.name)
@@ -53,7 +60,7 @@ def score_given(
     predictions = Table(predictions.name, predictions.rows.assign(**{key: keys}))
     predicted, named = predictions.column(*PREDICTED), truth.column(*TRUE_CLASS)
     # Beside a column of predictions, classes are the true ones; `name` is a class's where `ctxgcd discover` wrote it.
-    named_too = NAME if predictions.has("nearest") else ""
+    named_too = NAME if predictions.has(NEAREST) else ""
     predictions.require_same_classes(predicted, *(GUESS if predicted in GUESS else (*CLASS, named_too)))
     truth.require_same_classes(named, *TRUE_CLASS)
     predictions, notes = _in_one_form(predictions, predicted)
@@ -64,8 +71,11 @@ def score_given(
     known = Table(truth.name, truth.rows if is_old is None else truth.rows.assign(old=is_old))
     if role is not None:
         known = Table(known.name, known.rows[known.rows["role"] == role])
+    of_discover = bool(predictions.has(NEAREST)) and not predictions.has("none_of_these")  # which predict adds
+    if of_discover:
+        _refuse_labels(predictions, known, key)
     columns = [named] if is_old is None else [named, "old"]
-    joined, said = _join(predictions.filled(key, predicted), known.filled(key, *columns), allow_missing)
+    joined, said = _join(predictions.filled(key, predicted), known.filled(key, *columns), allow_missing, of_discover)
     notes += said
     mask = np.full(len(joined), True) if is_old is None else joined["old"].to_numpy("bool")
     if is_old is None:
@@ -95,6 +105,24 @@ def score_given(
         "histogram": {label: int(sizes[label]) for label in _sorted(sizes.index)},
         "notes": notes,
     }
+
+
+def _of_predictions(truth: Table) -> list[str]:
+    """Return the columns that show a truth to be predictions, of this or other code, without true classes."""
+    if truth.has("true_class"):
+        return []
+    of_discover = truth.has(*DISCOVERED)
+    return of_discover if len(of_discover) == len(DISCOVERED) else [] if truth.has(*TRUE_CLASS) else truth.has(*GUESS)
+
+
+def _refuse_labels(predictions: Table, truth: Table, key: str) -> None:
+    """Refuse the labels of a discovery as the truth of its predictions: an image of them is the nearest of another."""
+    labelled = truth.rows.loc[truth.rows[key].isin(predictions.rows[NEAREST]), key]
+    if len(labelled) and not truth.rows[key].isin(predictions.rows[key]).any():
+        raise UserError(
+            f"{truth.name} names none of the images of {predictions.name} but labelled ones, such as "
+            f"'{labelled.iloc[0]}', which discover does not predict; give the true classes of the unlabelled images"
+        )
 
 
 def _common_key(predictions: Table, truth: Table) -> str:
@@ -177,7 +205,7 @@ def _listed(truth: Table, old: Sequence[str]) -> list[str]:
     return list(dict.fromkeys(classes))
 
 
-def _join(predictions: Table, truth: Table, allow_missing: bool) -> tuple[pd.DataFrame, list[str]]:
+def _join(predictions: Table, truth: Table, allow_missing: bool, of_discover: bool) -> tuple[pd.DataFrame, list[str]]:
     """Return the rows of `truth` with their prediction as `guess`, and sentences on the images of one table alone.
 
     Raises UserError for images without a prediction, unless they are allowed.
@@ -193,9 +221,12 @@ def _join(predictions: Table, truth: Table, allow_missing: bool) -> tuple[pd.Dat
             f"'{joined[key].iloc[0]}'; name the images alike in both"
         )
     if len(without) and not allow_missing:
+        advice = "predict them too, or add --allow-missing to score the others"
+        if of_discover:
+            advice = "add --allow-missing to score the others (discover predicts the unlabelled images alone)"
         raise UserError(
             f"{predictions.name} lacks {len(without):,} of the {len(joined):,} images of {truth.name}, first "
-            f"'{without.iloc[0]}'; predict them too, or add --allow-missing to score the others"
+            f"'{without.iloc[0]}'; {advice}"
         )
     notes = []
     if len(without):

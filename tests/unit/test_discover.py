@@ -141,6 +141,22 @@ def test_predictions_of_every_unlabelled_image(place: Place, found: dict[str, An
     assert sorted(table(out / "unreadable.csv")["path"]) == ["broken.jpg", "empty.png"]
 
 
+def test_a_discovery_is_scored_as_the_docs_say(place: Place, out: Path, tmp_path: Path) -> None:
+    """Against the truth of all images, with its labels as the list of Old classes."""
+    truth = pd.DataFrame(
+        {"path": list(place.truth), "class": [(*KNOWN, "tulip", "daisy")[k] for k in place.truth.values()]}
+    )
+    truth.to_csv(tmp_path / "truth.csv", index=False)
+    files = out / "predictions.csv", tmp_path / "truth.csv"
+    with pytest.raises(UserError, match=r"lacks 10 of the 48 .* \(discover predicts the unlabelled images alone\)$"):
+        api.evaluate(*files, old=place.root / "labels.csv")
+    scored = api.evaluate(*files, old=place.root / "labels.csv", allow_missing=True)
+    assert (scored["n"], scored["classes"], scored["old_classes"]) == (38, 4, 2)
+    assert scored["scores"][0]["old"] > 90
+    with pytest.raises(UserError, match=r"names none of the images .* but labelled ones, such as .*"):
+        api.evaluate(files[0], pd.read_csv(place.root / "labels.csv", sep=";").dropna())
+
+
 def test_known_classes_keep_their_names(place: Place, out: Path) -> None:
     """The classifier's first outputs are the known classes: most of their images get their own names."""
     predictions = table(out / "predictions.csv").set_index("path")["name"]
@@ -624,7 +640,7 @@ FIRST = "deep/er/000.jpg"
         (
             "path,class\ndeep/er/00.jpg,iris\n",
             4,
-            r"labels 1 image not in .*; did you mean 'deep/er/0\d0.jpg'",
+            r"labels 1 image that is not in .*: line 2 'deep/er/00.jpg' \(did you mean 'deep/er/0\d0.jpg'\?\); write",
         ),
         (
             f"path,class\n{FIRST},iris\n./{FIRST},rose\n",
@@ -635,12 +651,12 @@ FIRST = "deep/er/000.jpg"
         (
             f"path,class\n{FIRST},iris\ndeep/er/003.PNG,b\ndeep/er/006.jpg,c\n",
             2,
-            r"--classes is 2, but the labels name 3 classes",
+            r"--classes is 2, but the labels name 3 classes \('b', 'c', 'iris'\); give",
         ),
-        (f"path,class\n{FIRST},iris\n", 1, r"--classes is 1, but the labels name 1 class; .* at least 2"),
+        (f"path,class\n{FIRST},iris\n", 1, r"--classes is 1, but the labels name 1 class \('iris'\); .* at least 2"),
         (f"path,class\n{FIRST},iris\n", 1000, r"999 new classes cannot be found among 52 unlabelled images"),
         (f"path,class\n{FIRST},iris\ndeep/er/003.PNG,ro\0se\n", 4, r"other.csv line 3 has a NUL byte, .* delete it"),
-        (f'path,class\n{FIRST},a\n"no\t\nwhere.png",b\n', 4, r"not in .*, first 'no\\t\\nwhere.png'"),
+        (f'path,class\n{FIRST},a\n"no\t\nwhere.png",b\n', 4, r"is not in .*: line 4 'no\\t\\nwhere.png' \(did"),
         ("path,class\nbroken.jpg,iris\n", 4, r"no labelled image can be read"),
     ],
 )
@@ -656,6 +672,76 @@ def test_all_labelled(place: Place, tmp_path: Path) -> None:
     labels = place.labels("path,class\na.png,x\nb.png,y\n")
     with pytest.raises(UserError, match="all 2 images have a label, so there is nothing to discover"):
         place.discover(str(tmp_path / "out"), folder=tmp_path / "photos", labels=labels)
+
+
+@pytest.mark.parametrize(
+    ("written", "said"),
+    [
+        (["a.jpge"], "labels 1 image that is not in {photos}: line 3 'a.jpge' (did you mean 'a.jpg'?); write paths"),
+        (
+            ["a.jpge", "zzzzzzz", "SUB/foto 101.JPG"],
+            "labels 3 images that are not in {photos}: line 3 'a.jpge' (did you mean 'a.jpg'?), line 4 'zzzzzzz', "
+            "line 5 'SUB/foto 101.JPG' (did you mean 'sub/Foto 101.jpg'?); write paths relative to that folder",
+        ),
+        (
+            ["zzzzzzz", "yyyyyyy", "xxxxxxx", "vvvvvvv", "wwwwwww"],
+            "labels 5 images that are not in {photos}: line 3 'zzzzzzz', line 4 'yyyyyyy', line 5 'xxxxxxx' and 2 more",
+        ),
+        # The file of that name, not the one whose path has the most alike letters.
+        (["C:\\Users\\me\\photos\\Foto 101.jpg"], "line 3 'C:/Users/me/photos/Foto 101.jpg' (did you mean 'sub/Foto"),
+        (
+            ["/home/me/photos/sub/Foto 101.jpg"],
+            "line 3 '/home/me/photos/sub/Foto 101.jpg' (did you mean 'sub/Foto 101.jpg'?)",
+        ),
+        (["D:/b/d.jpg"], "line 3 'D:/b/d.jpg' (did you mean 'b/d.jpg'?); write paths relative to that folder"),
+        (["D:/Foto 103.jpg"], "line 3 'D:/Foto 103.jpg'; write paths relative to that folder"),
+    ],
+)
+def test_labels_of_images_that_are_not_there(place: Place, tmp_path: Path, written: list[str], said: str) -> None:
+    there = ("a.jpg", "b.jpg", "Foto 102.jpg", "sub/Foto 101.jpg", "a/d.jpg", "b/d.jpg", "c/d.jpg")
+    photos, paths = photos_of(tmp_path / "photos", *there)
+    labels = place.labels("path,class\nb.jpg,wren\n" + "".join(f"{path},ant\n" for path in written))
+    with pytest.raises(UserError) as raised:
+        read_labels(labels, photos, paths)
+    assert said.format(photos=photos) in str(raised.value)
+
+
+def test_columns_that_are_swapped(place: Place, tmp_path: Path) -> None:
+    """Two images of one class would be two things said of one image."""
+    photos, paths = photos_of(tmp_path / "photos", "a.png", "sub/b.png", f"{NFC}.png", "d.png")
+    lines = f"Albatros à pieds noirs,./sub/b.png\nAlbatros à pieds noirs,a.png\nwren,{NFD}.png\n"
+    with pytest.raises(UserError) as raised:
+        read_labels(place.labels(f"File,Label\n,a.png\n{lines}"), photos, paths)
+    assert str(raised.value) == (
+        f"the columns file and label of {place.root / 'other.csv'} look swapped: line 3 has the file 'Albatros à pieds "
+        "noirs' and the label './sub/b.png'; swap their names in the first line"
+    )
+    labels, _ = read_labels(place.labels(f"label,file\n{lines}"), photos, paths)
+    assert len(labels) == 3
+    # A class may have an image's name.
+    assert read_labels(place.labels("path,class\na.png,d.png\n"), photos, paths)[0] == {"a.png": "d.png"}
+
+
+def test_the_paper_settings_without_a_network(place: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Weights that cannot be fetched are told before OUT is made, with the option that names a file of them."""
+    (tmp_path / "mirror").mkdir()
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    monkeypatch.delenv("CTXGCD_DATA", raising=False)
+    monkeypatch.setenv("CTXGCD_MIRROR", (tmp_path / "mirror").as_uri())
+    with pytest.raises(
+        UserError, match=r"pth cannot be fetched .*; how to get it: download .* --weights FILE$"
+    ) as raised:
+        place.discover(str(tmp_path / "out"), settings="paper", backbone=None, weights=None)
+    assert "params.yaml" not in str(raised.value)
+    assert "data/raw" not in str(raised.value)
+    assert not list((tmp_path / "here").iterdir())
+    file = tmp_path / "here/data/raw/weights/dino_vitbase16_pretrain.pth"
+    file.parent.mkdir(parents=True)
+    file.write_bytes(b"damaged")
+    with pytest.raises(UserError, match=r"is expected; delete it to fetch it again, or download .* --weights FILE$"):
+        place.discover(str(tmp_path / "out"), settings="paper", backbone=None, weights=None)
+    assert not (tmp_path / "out").exists()
 
 
 def test_full_paths_are_labels_too(place: Place) -> None:
@@ -747,7 +833,7 @@ def test_labels_of_files_that_are_left_out(place: Place, tmp_path: Path) -> None
         read_labels(place.labels(f"path,class\n{lines}"), photos, paths)
     shutil.copy(photos / "c.HEIC", tmp_path / "g.HEIC")
     for path in ("g.HEIC", "../g.HEIC", str(tmp_path / "g.HEIC")):
-        with pytest.raises(UserError, match="labels 1 image not in"):
+        with pytest.raises(UserError, match="labels 1 image that is not in"):
             read_labels(place.labels(f"path,class\na.png,wren\n{path},lark\n"), photos, paths)
 
 

@@ -297,9 +297,16 @@ def test_images_on_one_side_alone(tmp_path: Path) -> None:
         (PREDICTED.replace("a.jpg,7", "a.jpg,7,8"), TRUTH, {}, "line 2 has 3 columns, the first line 2"),
         (PREDICTED.replace("path", "predicted"), TRUTH, {}, "the column 'predicted' twice"),
         (PREDICTED.replace(".jpg", ".png"), TRUTH, {}, "have no image in common by path, as 'a.png' and 'a.jpg'"),
-        (PREDICTED.encode("utf-16"), TRUTH, {}, "predictions.csv is not UTF-8 text; save it as UTF-8"),
+        (
+            PREDICTED.encode("utf-16"),
+            TRUTH,
+            {},
+            "predictions.csv is not UTF-8 text; save it as UTF-8 (in Excel: save as CSV UTF-8)",
+        ),
+        (PREDICTED, "path,class\na.jpg,möwe\n".encode("cp1252"), {}, "as UTF-8 (in Excel: save as CSV UTF-8)"),
         (PREDICTED, TRUTH.replace("cat", "Kätzchen").encode("latin-1"), {}, "truth.csv is not UTF-8 text"),
-        (b"\x89PNG\r\n\x1a\n\x00\x01", TRUTH, {}, "is not UTF-8 text"),
+        (b"\x89PNG\r\n\x1a\n\x00\x01", TRUTH, {}, "predictions.csv is no text but a binary file, such as an image"),
+        (PREDICTED, b"PK\x03\x04\x00\xe4", {}, "truth.csv is no text but a binary file"),
         (PREDICTED, TRUTH.replace(",1\n", ",maybe\n", 1), {}, "truth.csv line 2: old is 'maybe', expected 0 or 1"),
         (PREDICTED, TRUTH.replace("cat,1", "cat,0", 1), {}, "makes the class 'cat' both old and new"),
         (PREDICTED, TRUTH, {"old": ["cta"]}, "--old names 'cta', which is neither a file nor a class of"),
@@ -359,6 +366,67 @@ def test_refused(
         evaluate(*written(tmp_path, predictions, truth), **options)
     assert words in str(raised.value)
     assert "\n" not in str(raised.value)
+
+
+OF_DISCOVER = (
+    "path,class,name,confidence,nearest,score\na.jpg,0,cat,0.9,x.jpg,0.8\nb.jpg,0,cat,0.9,y.jpg,0.8\n"
+    "c.jpg,1,new-1,0.9,x.jpg,0.8\n"
+)
+OF_PREDICT = OF_DISCOVER.replace("score\n", "score,none_of_these\n").replace("0.8\n", "0.8,0\n")
+
+
+@pytest.mark.parametrize(
+    ("truth", "columns"),
+    [
+        (OF_DISCOVER, "confidence and nearest"),
+        (OF_PREDICT, "confidence and nearest"),
+        (PREDICTED, "predicted"),
+        (PREDICTED.replace("predicted", "Pred"), "pred"),
+        ("id,path,predicted,matched_class,old\n0,a.jpg,3,1,1\n", "predicted"),
+    ],
+)
+def test_predictions_are_no_truth(tmp_path: Path, truth: str, columns: str) -> None:
+    first, second = written(tmp_path, TRUTH, truth)
+    with pytest.raises(UserError) as raised:
+        evaluate(first, second)
+    assert str(raised.value) == (
+        f"{second} holds predictions, as its columns say ({columns}); give the predictions first and the truth second"
+    )
+
+
+def test_a_table_of_both_is_a_truth(tmp_path: Path) -> None:
+    both = "path,pred,class\na.jpg,1,cat\nb.jpg,2,dog\n"
+    assert scores(evaluate(*written(tmp_path, both, both))) == [100, None, None]
+    files = written(tmp_path, PREDICTED, "path,true_class,predicted\n" + "".join(f"{i}.jpg,cat,1\n" for i in "abcde"))
+    assert evaluate(*files)["n"] == 5
+
+
+def test_what_a_discovery_leaves_out(tmp_path: Path) -> None:
+    """It predicts the unlabelled images alone; `predict` all of them, so there the advice is another one."""
+    more = TRUTH + "x.jpg,cat,1\ny.jpg,cat,1\n"
+    files = written(tmp_path, OF_DISCOVER, more)
+    lacks = f"{files[0]} lacks 4 of the 7 images of {files[1]}, first 'd.jpg'; "
+    with pytest.raises(UserError) as raised:
+        evaluate(*files)
+    assert str(raised.value) == (
+        f"{lacks}add --allow-missing to score the others (discover predicts the unlabelled images alone)"
+    )
+    assert evaluate(*files, allow_missing=True)["n"] == 3
+    with pytest.raises(UserError) as raised:
+        evaluate(*written(tmp_path, OF_PREDICT, more))
+    assert str(raised.value) == f"{lacks}predict them too, or add --allow-missing to score the others"
+
+
+def test_labels_of_a_discovery_are_no_truth_of_its_predictions(tmp_path: Path) -> None:
+    predictions, labels = written(tmp_path, OF_DISCOVER, "path,class\nw.jpg,cat\n./y.jpg,cat\n")
+    with pytest.raises(UserError) as raised:
+        evaluate(predictions, labels, allow_missing=True)
+    assert str(raised.value) == (
+        f"{labels} names none of the images of {predictions} but labelled ones, such as 'y.jpg', which discover does "
+        "not predict; give the true classes of the unlabelled images"
+    )
+    with pytest.raises(UserError, match=r"no image in common by path, as 'a.jpg' and 'z.jpg'; name the images alike"):
+        evaluate(*written(tmp_path, OF_DISCOVER, "path,class\nz.jpg,cat\n"))
 
 
 def test_files_that_cannot_be_read(tmp_path: Path) -> None:

@@ -177,6 +177,18 @@ def test_plain_download(server: Behaviour, tmp_path: Path) -> None:
     assert server.asked == [None]  # the checked file is there
 
 
+def test_a_download_that_fails_leaves_no_empty_folder(server: Behaviour, tmp_path: Path) -> None:
+    server.statuses = [404]
+    assert "HTTP 404" in refused(server, tmp_path / "new" / "folder")
+    assert list(tmp_path.iterdir()) == []
+    assert "gave a wrong file" in refused(server, tmp_path / "new" / "folder", checksum=sha256(b"other"))
+    assert list(tmp_path.iterdir()) == []
+    (tmp_path / "old").mkdir()
+    server.statuses = [404]
+    refused(server, tmp_path / "old")
+    assert list(tmp_path.iterdir()) == [tmp_path / "old"]
+
+
 def test_slow_server_and_progress(
     server: Behaviour, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import itertools
+import os
+import subprocess
+import sys
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -469,6 +472,19 @@ def test_16_bit_greys_are_no_white_image(tmp_path: Path, suffix: str) -> None:
     greys = np.arange(0, 256, 8, dtype=np.uint8).reshape(4, 8)
     Image.fromarray(greys.astype(np.uint16) * 257).save(tmp_path / f"a.{suffix}")
     assert np.array_equal(np.asarray(open_rgb(tmp_path / f"a.{suffix}", as_seen=True))[..., 0], greys)
+
+
+def test_an_image_that_may_not_be_read(tmp_path: Path) -> None:
+    """Permissions bind root too, once it gives up the capability to ignore them."""
+    Image.new("RGB", (9, 9)).save(tmp_path / "a.png")
+    (tmp_path / "a.png").chmod(0)
+    code = "from pathlib import Path\nfrom ctxgcd.benchmarks.source import open_rgb\nopen_rgb(Path('a.png'))"
+    bound = [] if os.getuid() else ["setpriv", "--bounding-set", "-dac_override,-dac_read_search"]
+    environment = os.environ | {"PYTHONPATH": str(Path(__file__).resolve().parents[2])}
+    command = [*bound, sys.executable, "-c", code]
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+    said = "a.png cannot be read (Permission denied); check its permissions, or take it out"
+    assert done.stderr.splitlines()[-1] == f"ctxgcd.errors.UserError: {said}"
 
 
 def test_a_panorama_is_read_and_a_bomb_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
