@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 import torch
+from ctxgcd.training.optimiser import parameter_groups
 from torch import Tensor, nn
 from torch.nn.functional import normalize
 
@@ -19,7 +20,6 @@ from ctxgcd.methods.registry import TRAINED
 from ctxgcd.methods.simgcd import SimGCD, joined
 from ctxgcd.models.network import Network, Outputs
 from ctxgcd.names import METHODS, TERM_SIZES, VARIANTS
-from ctxgcd.training.optimiser import parameter_groups
 from ctxgcd.training.shares import shares
 
 torch.set_num_threads(1)

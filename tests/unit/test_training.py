@@ -15,6 +15,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from ctxgcd.training.schedules import cosine_lr
 from torch import Tensor, nn
 from torch.nn.functional import normalize
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -32,7 +33,6 @@ from ctxgcd.models.backbone import Backbone
 from ctxgcd.models.network import Network
 from ctxgcd.training import checkpoint, loop, views
 from ctxgcd.training.loop import HISTORY, Trainer
-from ctxgcd.training.schedules import cosine_lr
 from ctxgcd.training.train import _check_k, collapsed
 from ctxgcd.training.views import BankViews, FreshViews
 
