@@ -5,10 +5,11 @@ from __future__ import annotations
 import re
 from typing import Any
 
+from ctxgcd.catalogue import METHODS
 from ctxgcd.config import Params
 from ctxgcd.errors import UserError, nearest
-from ctxgcd.names import METHODS
-from ctxgcd.runs import ROW, resolve
+from ctxgcd.row_names import ROW
+from ctxgcd.runs import resolve
 
 
 def differences(params: Params, first: str, second: str, benchmark: str | None) -> dict[str, tuple[Any, Any]]:

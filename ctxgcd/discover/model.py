@@ -13,8 +13,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import normalize
 
+from ctxgcd.catalogue import load as load_method
 from ctxgcd.discover.output import MODEL
-from ctxgcd.methods.registry import TRAINED
 from ctxgcd.models import weights
 from ctxgcd.models.backbone import Backbone, cut
 from ctxgcd.models.network import Network
@@ -132,7 +132,7 @@ def build(
     net = weights.build(parameters["model"], parameters["crop"])
     net.load_state_dict(state)
     backbone = cut(net.eval().requires_grad_(False), parameters["tail_blocks"])
-    trained = TRAINED[parameters["method"]](parameters).network(backbone.tail, backbone.dim, known)
+    trained = load_method(parameters["method"])(parameters).network(backbone.tail, backbone.dim, known)
     trained.load_state_dict(network)
     assert isinstance(trained, Network)
     if features is None:

@@ -9,9 +9,9 @@ from typing import Any, Literal
 import yaml
 from pydantic import Field
 
+from ctxgcd.catalogue import METHODS
 from ctxgcd.config import Backbone, Closed, Estimate, Protocol, Settings, validated
 from ctxgcd.errors import UserError, nearest
-from ctxgcd.names import CONTEXT_TERMS
 from ctxgcd.runs import refuse
 
 FILE = Path(__file__).parent / "presets.yaml"
@@ -74,7 +74,7 @@ def chosen(name: str, backbone: str | None, weights: str | None, size: int | Non
         "method": preset.method,
         "variant": preset.variant,
         "preset": name,
-        "context_terms": list(CONTEXT_TERMS),
+        "context_terms": list(METHODS["full"].ablated.values()),
         "entropy_weight": preset.entropy_weight,
         **validated(Protocol, protocol, f"--settings {name}").model_dump(),
         **preset.settings.model_dump(),

@@ -16,13 +16,13 @@ import torch
 import yaml
 from torch import nn
 
+from ctxgcd.catalogue import METHODS, load
 from ctxgcd.errors import UserError
 from ctxgcd.features import load_kept
 from ctxgcd.files import clear_unfinished, replacing, write_rows, write_text
 from ctxgcd.images.store import open_store
 from ctxgcd.images.views import Cropper
 from ctxgcd.methods.method import Method
-from ctxgcd.methods.registry import TRAINED
 from ctxgcd.models import weights
 from ctxgcd.models.backbone import Backbone
 from ctxgcd.models.precision import has_bf16
@@ -68,24 +68,16 @@ def run(
     unlabelled, test = (split.loc[split.role == role, "id"].to_numpy() for role in ("unlabelled", "test"))
     _check_k(parameters, split)
     sample = np.sort(np.random.RandomState(0).permutation(unlabelled)[:SAMPLE])
-    if parameters["method"] == "kmeans":
-        from ctxgcd.methods.kmeans import discover  # scikit-learn takes two seconds that a training would wait for
-
+    method = load(parameters["method"], parameters.get("modifiers", ()))
+    if not METHODS[parameters["method"]].trains:
         frozen = load_kept(files["test_view"], (len(split),)).float().numpy()
-        clusters, of_test, centres = discover(
-            frozen[unlabelled],
-            frozen[test],
-            parameters["K"],
-            restarts=parameters["kmeans_restarts"],
-            seed=parameters["seed"],
-            threads=parameters["threads"],
-        )
+        clusters, of_test, centres = method(parameters).cluster(frozen[unlabelled], frozen[test])
         history, features = [], frozen[sample]
         columns: tuple[str, ...] = ("epoch", "loss")
         final: dict[str, Any] = {"centres": torch.from_numpy(centres)}
         told: dict[str, Any] = {"epoch": 0, "active_from": {}, "shares": [], "trainable": {}}
     else:
-        row, source = _begun(parameters, by_id, files, state, device, about, processes)
+        row, source = _begun(method(parameters), by_id, files, state, device, about, processes)
         train(row, source)
         features_of = partial(source.features, row.network)
         ids = [torch.tensor(part, device=device) for part in (unlabelled, test, sample)]
@@ -138,7 +130,8 @@ def _check_k(parameters: Mapping[str, Any], split: pd.DataFrame) -> None:
     where = f"benchmark {parameters['benchmark']}, row {parameters['row']}: K is {k}"
     if (classes := int(labelled.max()) + 1) > k:
         raise UserError(f"{where}, but the labelled images have {classes} classes; give a K of at least that")
-    pinned = labelled.nunique() if parameters["method"] == "gcd" else 0  # clusters that labelled images fill
+    by_clusters = METHODS[parameters["method"]].ending == "semi-supervised k-means"
+    pinned = labelled.nunique() if by_clusters else 0  # clusters that labelled images fill
     if k - pinned > (unlabelled := int((split.role == "unlabelled").sum())):
         raise UserError(f"{where}, too many for {unlabelled} unlabelled images; give a smaller K")
 
@@ -179,7 +172,7 @@ def _fits(mapped: torch.Tensor, what: str, device: torch.device) -> bool:
 
 
 def _begun(
-    parameters: dict[str, Any],
+    method: Method,
     by_id: pd.DataFrame,
     files: Mapping[str, Path],
     state: Path,
@@ -189,7 +182,7 @@ def _begun(
 ) -> tuple[Row, Source]:
     training = by_id[by_id.part == "train"]
     labels = torch.tensor(training.class_id.where(training.role == "labelled", -1).to_numpy(), device=device)
-    method, precision = TRAINED[parameters["method"]](parameters), parameters["precision"]
+    parameters, precision = method.p, method.p["precision"]
     backbone = load_backbone(parameters, method.cut, precision, files["weights"], device)
     if bank_size := parameters["view_bank"]:
         if type(method).cut is not Method.cut:
