@@ -132,7 +132,7 @@ def _shortest(params: Params, benchmark: str, row: str) -> str:
     own = identity(resolve(params, benchmark, row, 0))
     match = ROW.fullmatch(row)
     assert match
-    for override in match["overrides"].split("+")[1:]:
+    for override in match["changed"].split("+")[1:]:
         shorter = row.replace(f"+{override}", "", 1)
         if identity(resolve(params, benchmark, shorter, 0)) == own:
             row = shorter

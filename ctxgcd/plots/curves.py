@@ -31,7 +31,7 @@ def late_start(runs: Sequence[pd.DataFrame]) -> int | None:
 def training_curves(histories: Mapping[str, Sequence[pd.DataFrame]], out: Path, title: str) -> None:
     """Draw each loss term over epochs: a line a row (mean over seeds) in a band from least to largest seed.
 
-    `histories` maps a row to the history.csv frames of its seeds. A dotted line marks where the context
+    `histories` maps a row to the history.csv frames of its seeds. A dotted line marks where further
     terms start. Terms that no run has get no panel. UserError when there is no history."""
     drawn = {row: pd.concat(runs) for row, runs in histories.items() if any(len(run) for run in runs)}
     if not drawn:
@@ -73,6 +73,6 @@ def training_curves(histories: Mapping[str, Sequence[pd.DataFrame]], out: Path, 
         ]
         if starts:
             began = ", ".join(map(str, starts))
-            handles.append(Line2D([], [], color=GREY, linestyle=":", label=f"context terms start (epoch {began})"))
+            handles.append(Line2D([], [], color=GREY, linestyle=":", label=f"further terms start (epoch {began})"))
         drawing.legend(handles=handles, loc="outside lower center", ncols=min(len(handles), 3))
         drawing.suptitle(plain(title, 90) + " (line: mean, band: range over seeds)", fontsize=12)

@@ -14,11 +14,12 @@ from typing import Any
 
 import pytest
 
-from ctxgcd import runs, targets
+from ctxgcd import catalogue, runs, targets
 from ctxgcd.config import Params, parse
 from ctxgcd.errors import UserError
 from ctxgcd.names import NOT_IN_PAPER
-from ctxgcd.runs import identity, parse_row, resolve
+from ctxgcd.row_names import parse_row
+from ctxgcd.runs import identity, resolve
 from ctxgcd.targets import requested_benchmarks, table_runs
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -46,8 +47,8 @@ def told(call: Callable[[], Any]) -> str:
 # -- row names -------------------------------------------------------------------------------------------
 
 ROWS: list[tuple[str, tuple[str, str | None, dict[str, Any], list[str], list[str]]]] = [
-    ("kmeans", ("kmeans", None, {}, BOTH, [])),
-    ("simgcd", ("simgcd", None, {}, BOTH, [])),
+    ("kmeans", ("kmeans", None, {}, [], [])),
+    ("simgcd", ("simgcd", None, {}, [], [])),
     ("full-paper", ("full", "paper", {}, BOTH, [])),
     ("full-released", ("full", "released", {}, BOTH, [])),
     ("full-mended", ("full", "mended", {}, BOTH, [])),
@@ -63,15 +64,15 @@ ROWS: list[tuple[str, tuple[str, str | None, dict[str, Any], list[str], list[str
     ("full-paper+lr=1.0e-3+k=5-zero", ("full", "paper", {"lr": 0.001, "k": 5}, BOTH, BOTH)),
     ("full-paper+settings=paper_stated", ("full", "paper", {"settings": "paper_stated"}, BOTH, [])),
     ("full-paper+settings=paper_stated-without-n", ("full", "paper", {"settings": "paper_stated"}, ["L_c"], [])),
-    ("simgcd+settings=paper_stated", ("simgcd", None, {"settings": "paper_stated"}, BOTH, [])),
-    ("simgcd+lr=0.05", ("simgcd", None, {"lr": 0.05}, BOTH, [])),
+    ("simgcd+settings=paper_stated", ("simgcd", None, {"settings": "paper_stated"}, [], [])),
+    ("simgcd+lr=0.05", ("simgcd", None, {"lr": 0.05}, [], [])),
     ("full-paper+reciprocal=dataset", ("full", "paper", {"reciprocal": "dataset"}, BOTH, [])),
 ]
 
 
 @pytest.mark.parametrize(("row", "parts"), ROWS, ids=[row for row, _ in ROWS])
 def test_rows_that_can_be_read(params: Params, row: str, parts: Any) -> None:
-    assert parse_row(row) == parts
+    assert parse_row(row) == (*parts, [])
     resolved = resolve(params, "cub", row, 0)
     assert resolved["row"] == row
     assert resolved["method"] == parts[0]
@@ -89,9 +90,9 @@ REFUSED_ROWS: list[tuple[str, list[str]]] = [
     ("simgdc", ["unknown method 'simgdc'", "did you mean 'simgcd'?", "kmeans, gcd, simgcd, full"]),
     ("k-means", ["unknown method 'k'", "kmeans, gcd, simgcd, full"]),
     ("", ["unknown method ''"]),
-    ("simgcd-paper", ["simgcd has neither variants nor context terms"]),
-    ("simgcd-without-n", ["simgcd has neither variants nor context terms", "write 'simgcd'"]),
-    ("kmeans-zero", ["kmeans has neither variants nor context terms"]),
+    ("simgcd-paper", ["simgcd has neither variants nor terms to leave out"]),
+    ("simgcd-without-n", ["simgcd has neither variants nor terms to leave out", "write 'simgcd'"]),
+    ("kmeans-zero", ["kmeans has neither variants nor terms to leave out"]),
     ("full-paper-without-m", ["cannot be read", "-without-n|-without-c|-zero"]),
     ("full-paper-without-n-without-c", ["cannot be read"]),
     ("full-paper+lambda_n", ["cannot be read", "+key=value"]),
@@ -518,20 +519,65 @@ def test_k_of_one_has_no_neighbour(params: Params) -> None:
     assert "greater than or equal to 2" in told(lambda: resolve(params, "cub", "full-paper+k=1", 0))
 
 
+def test_a_row_that_a_benchmark_cannot_have_is_refused_when_it_is_asked_for(committed: dict[str, Any]) -> None:
+    """k = 3000 of `main` is possible on cub, and too large for the 2,000 images of fashion."""
+    committed["rows"]["main"].append("full-paper+k=3000+neighbour_images=3000")
+    params = parse(committed)
+    assert targets.check(params, ["results/main_ssb.csv"]) == []
+    assert targets.check(params, ["results/ablation_fashion.csv", "check_data"]) == []
+    for target in ("demo", "results/main_fashion.csv"):
+        assert "only 2000 training images" in told(lambda target=target: targets.check(params, [target]))  # type: ignore[misc]
+
+
+class Louder:
+    """A modifier, mixed in before the class of a method."""
+
+    def learning_rate(self, epoch: int) -> float:
+        return 2 * super().learning_rate(epoch)  # type: ignore[misc, no-any-return]
+
+
+def test_a_modifier_is_a_word_of_a_row(params: Params, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert "unknown modifier 'louder'" in told(lambda: parse_row("simgcd+louder"))
+    monkeypatch.setitem(catalogue.MODIFIERS, "louder", catalogue.Modifier("louder", f"{__name__}.Louder"))
+    name = parse_row("full-paper+louder+k=5-without-n")
+    assert (name.modifiers, name.overrides, name.terms) == (["louder"], {"k": 5}, ["L_c"])
+    plain, louder = (resolve(params, "fashion", row, 0) for row in ("simgcd", "simgcd+louder"))
+    assert {key for key in louder if louder[key] != plain.get(key)} == {"row", "modifiers"}
+    assert identity(plain) != identity(louder)
+    changed = catalogue.load("simgcd", ["louder"])(louder)
+    assert changed.learning_rate(3) == 2 * catalogue.load("simgcd")(plain).learning_rate(3)
+    assert "gives a parameter twice" in told(lambda: parse_row("simgcd+louder+louder"))
+
+
+def test_names_of_methods_may_hold_digits_and_underscores(params: Params, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(catalogue.METHODS, "hyp_2", catalogue.METHODS["simgcd"])
+    assert resolve(params, "fashion", "hyp_2+lr=0.05", 0)["method"] == "hyp_2"
+
+
+def test_every_entry_is_a_class_that_reads_what_it_says(params: Params) -> None:
+    for name, entry in catalogue.METHODS.items():
+        made = catalogue.load(name)
+        rows = [f"{name}-{variant}" for variant in entry.variants] or [name]
+        for row in rows:
+            method = made(resolve(params, "fashion", row, 0))
+            if entry.trains:
+                assert list(method.terms()) == list(entry.terms)
+
+
 def test_few_active_epochs_warn(committed: dict[str, Any]) -> None:
     committed["protocols"]["paper"] |= {"T_warm": 196}
-    warnings = targets.check_all(parse(committed))
+    warnings = targets.check(parse(committed), [])
     assert "cub/full-paper: the context terms act in only 4 of 200 epochs" in warnings
     assert not [w for w in warnings if "simgcd" in w or "kmeans" in w or w.startswith("fashion")]
 
 
 def test_committed_rows_are_possible_without_a_warning(params: Params) -> None:
-    assert targets.check_all(params) == []
+    assert targets.check(params, []) == []
 
 
 def test_a_wrong_row_anywhere_is_found_before_anything_runs(committed: dict[str, Any]) -> None:
     committed["rows"]["ablation"].append("full-papr")
-    assert "did you mean 'paper'?" in told(lambda: targets.check_all(parse(committed)))
+    assert "did you mean 'paper'?" in told(lambda: targets.check(parse(committed), []))
 
 
 def test_classes_are_known_without_data(params: Params) -> None:
@@ -565,7 +611,7 @@ def test_light_rooms_import_no_torch(module: str) -> None:
 def test_an_unknown_reader_is_refused(committed: dict[str, Any]) -> None:
     committed["benchmarks"]["fashion"]["reader"] = "sheets"
     with pytest.raises(UserError, match="unknown reader 'sheets'; did you mean 'sheet'"):
-        targets.check_all(parse(committed))
+        targets.check(parse(committed), [])
 
 
 def test_overrides_reach_images_and_features_too(committed: dict[str, Any]) -> None:
@@ -607,15 +653,15 @@ def test_k_is_true_given_or_estimated(params: Params, committed: dict[str, Any])
     assert "benchmark cub, row simgcd+K=60: K is 60; give" in told(lambda: resolve(params, "cub", "simgcd+K=60", 0))
     committed["benchmarks"]["cub50"]["K"] = True
     few = edited(copy.deepcopy(committed), "estimate.most", 24)
-    assert targets.check_all(few) == []  # no table of all_tables estimates K
+    assert targets.check(few, []) == []  # no table of all_tables estimates K
     for target in ("unknowns_cub50.csv", "runs/cub50/simgcd+K=estimated/seed0/run.json"):
-        words = told(lambda target=target: requested_benchmarks(few, [f"results/{target}"]))  # type: ignore[misc]
+        words = told(lambda target=target: targets.check(few, [f"results/{target}"]))  # type: ignore[misc]
         assert "estimate.most is 24, but benchmark cub50" in words
     # A row that is possible on one benchmark alone blocks no other.
     some = edited(copy.deepcopy(committed), "rows.unknowns", {"simgcd+K=60": "simgcd"})
-    assert targets.check_all(some) == []
+    assert targets.check(some, []) == []
     assert requested_benchmarks(some, ["results/unknowns_cub50.csv"]) == ["cub50"]
-    assert "K is 60; give true" in told(lambda: requested_benchmarks(some, ["results/unknowns_cub.csv"]))
+    assert "K is 60; give true" in told(lambda: targets.check(some, ["results/unknowns_cub.csv"]))
     assert "unknown settings '1'" in told(lambda: resolve(params, "cub50", "simgcd+settings=1", 0))
     assert "only 1500 training images" in told(lambda: resolve(params, "cub50", "simgcd+K=1501", 0))
     assert resolve(params, "cub50_trial", "simgcd+K=13", 0)["K"] == 13  # half of the 24 old classes are old there
@@ -668,7 +714,7 @@ def test_a_teacher_warms_up_within_the_training(params: Params, committed: dict[
     for key, value in (("teacher_warmup_epochs", 201), ("epochs", 29)):
         changed = copy.deepcopy(committed)
         changed["protocols"]["paper"][key] = value
-        assert "exceeds epochs" in told(lambda changed=changed: targets.check_all(parse(changed)))  # type: ignore[misc]
+        assert "exceeds epochs" in told(lambda changed=changed: targets.check(parse(changed), []))  # type: ignore[misc]
 
 
 def test_a_benchmark_can_have_seeds_of_its_own(params: Params, committed: dict[str, Any]) -> None:
@@ -710,7 +756,7 @@ def test_what_is_compared_with_what(params: Params, committed: dict[str, Any]) -
     words = told(lambda: edited(committed, "rows.unknowns", {"full-paper": "full-paper"}))
     assert "rows: 'full-paper' is compared with itself under unknowns; name another row" in words
     edited(committed, "rows.unknowns", {"full-paper": "simgdc"})
-    assert "did you mean 'simgcd'?" in told(lambda: targets.check_all(parse(committed)))
+    assert "did you mean 'simgcd'?" in told(lambda: targets.check(parse(committed), []))
 
 
 def test_values_that_the_paper_does_not_give_are_marked(params: Params) -> None:
