@@ -7,7 +7,29 @@ from dataclasses import dataclass, field
 from importlib import import_module
 from typing import Any, Literal
 
+from pydantic import Field
+
+from ctxgcd.sections import Closed, defaults
+
 Values = Mapping[str, Any]  # a run's resolved parameters
+
+
+TRAINING = (  # of the protocol
+    "tail",
+    "tail_blocks",
+    "view_bank",
+    "view_bank_seed",
+    "tail_lr_factor",
+    "precision",
+    "epochs",
+    "batch_size",
+    "loss_group",
+    "lr",
+    "lr_floor",
+    "momentum",
+    "weight_decay",
+    "threads",
+)
 
 
 @dataclass(frozen=True)
@@ -30,8 +52,9 @@ class Entry:
     Attributes:
         label: its name for readers; that of a variant follows in brackets.
         cls: its class, by its dotted name.
-        reads: the values of protocol and settings that it reads; no other is part of a run's identity or can be changed
-            by a row.
+        values: its section of params.yaml.
+        shared: the values of the protocol that it reads.
+        extends: another method whose section it reads too.
         terms: its loss terms, in the order of tables and figures.
         variants: variant -> the named settings that belong to it; empty: the method has none.
         ablated: letter -> term that a row can leave out (`-without-n`) and whose weight lambda_LETTER `-zero` makes 0.
@@ -46,7 +69,9 @@ class Entry:
 
     label: str
     cls: str
-    reads: Sequence[str]
+    values: type[Closed]
+    shared: Sequence[str] = TRAINING
+    extends: str = ""
     terms: Mapping[str, Term] = field(default_factory=dict)
     variants: Mapping[str, str] = field(default_factory=dict)
     ablated: Mapping[str, str] = field(default_factory=dict)
@@ -57,6 +82,17 @@ class Entry:
     fault: Callable[[Values], str] = lambda p: ""
     too_few: Callable[[Values, int], str] = lambda p, images: ""
     warning: Callable[[Values], str] = lambda p: ""
+
+    @property
+    def sections(self) -> dict[str, type[Closed]]:
+        """The sections of params.yaml that it reads, by the names of their methods, its own last."""
+        own = next(name for name, entry in METHODS.items() if entry is self)
+        return {name: METHODS[name].values for name in (self.extends, own) if name}
+
+    @property
+    def reads(self) -> list[str]:
+        """All values that it reads; no other is part of a run's identity or can be changed by a row."""
+        return [*self.shared, *(field for section in self.sections.values() for field in section.model_fields)]
 
 
 @dataclass(frozen=True)
@@ -76,6 +112,12 @@ def load(method: str, modifiers: Sequence[str] = ()) -> type[Any]:
     return type(classes[-1].__name__, tuple(classes), {}) if modifiers else classes[0]
 
 
+def completed(parameters: Values) -> dict[str, Any]:
+    """A run's parameters with the values of its method that are left out of them because they are the usual ones."""
+    sections = METHODS[parameters["method"]].sections.values()
+    return {**{name: value for section in sections for name, value in defaults(section).items()}, **parameters}
+
+
 def _named(dotted: str) -> type[Any]:
     module, _, name = dotted.rpartition(".")
     found: type[Any] = getattr(import_module(module), name)
@@ -84,46 +126,50 @@ def _named(dotted: str) -> type[Any]:
 
 # -- values ------------------------------------------------------------------------------------------------
 
-TRAINING = (
-    "tail_blocks",
-    "view_bank",
-    "view_bank_seed",
-    "tail_lr_factor",
-    "precision",
-    "epochs",
-    "batch_size",
-    "lr",
-    "lr_floor",
-    "momentum",
-    "weight_decay",
-    "threads",
-)
-CONTRASTIVE = (
-    "projector_width",
-    "projection_dim",
-    "supervised_weight",
-    "info_nce_temperature",
-    "sup_con_temperature",
-)
-CLASSIFIED = (
-    "entropy_weight",
-    "student_temperature",
-    "teacher_temperature_start",
-    "teacher_temperature_end",
-    "teacher_warmup_epochs",
-    "teacher_schedule",
-)
-CONTEXT = (
-    "k",
-    "lambda_n",
-    "lambda_c",
-    "T_warm",
-    "context_delay",
-    "neighbour_images",
-    "reciprocal",
-    "delta",
-    "tau",
-)
+
+class KMeansValues(Closed):
+    restarts: int = Field(ge=1)
+
+
+class Contrastive(Closed):
+    """L_rep and the head that it is computed on."""
+
+    projector_width: int = Field(ge=1)
+    projection_dim: int = Field(ge=1)
+    supervised_weight: float = Field(ge=0, le=1)  # lambda of the baseline
+    info_nce_weight: float = Field(1.0, ge=0)  # times 1 - supervised_weight
+    sup_con_weight: float = Field(1.0, ge=0)  # times supervised_weight
+    info_nce_temperature: float = Field(gt=0)
+    sup_con_temperature: float = Field(gt=0)
+
+
+class GCDValues(Contrastive):
+    head_dim: int = Field(ge=1)  # width of the DINO head
+    semi_kmeans_restarts: int = Field(ge=1)
+    semi_kmeans_iterations: int = Field(ge=1)
+
+
+class SimGCDValues(Contrastive):
+    entropy_weight: float = Field(ge=0)  # eps
+    student_temperature: float = Field(gt=0)
+    teacher_temperature_start: float = Field(gt=0)
+    teacher_temperature_end: float = Field(gt=0)
+    teacher_warmup_epochs: int = Field(ge=1)
+    teacher_schedule: Literal["linear", "cosine"]
+
+
+class FullValues(Closed):
+    """Those that the paper does not give are marked in params.yaml."""
+
+    k: int = Field(ge=2)
+    lambda_n: float = Field(ge=0)
+    lambda_c: float = Field(ge=0)
+    T_warm: int = Field(ge=0)
+    context_delay: int = Field(ge=0)
+    neighbour_images: int = Field(ge=2)
+    reciprocal: Literal["batch", "dataset"]
+    delta: float = Field(ge=0)
+    tau: float = Field(gt=0)
 
 
 def _projector_values(p: Values, dim: int) -> int:
@@ -132,7 +178,7 @@ def _projector_values(p: Values, dim: int) -> int:
 
 
 def _dino_head_values(p: Values, dim: int) -> int:
-    return _projector_values(p, dim) + int(p["gcd_head_dim"] * p["projection_dim"])
+    return _projector_values(p, dim) + int(p["head_dim"] * p["projection_dim"])
 
 
 # -- the full method ---------------------------------------------------------------------------------------
@@ -151,6 +197,8 @@ def _neighbours(p: Values, epoch: int) -> int:
 
 
 def _fault_of_full(p: Values) -> str:
+    if fault := _fault_of_simgcd(p):
+        return fault
     k, around = p["k"], p["neighbour_images"]
     if k > around:
         return f"k is {k} (the query included) but must be at most neighbour_images ({around}); give a smaller k"
@@ -184,6 +232,15 @@ def _warning_for_full(p: Values) -> str:
     return f"the context terms act in only {active} of {p['epochs']} epochs" if active < FEW_EPOCHS else ""
 
 
+def _fault_of_simgcd(p: Values) -> str:
+    if p["teacher_warmup_epochs"] > p["epochs"]:
+        return (
+            f"teacher_warmup_epochs {p['teacher_warmup_epochs']} exceeds epochs {p['epochs']}; "
+            "give a warm-up that ends within the training"
+        )
+    return ""
+
+
 # -- entries -----------------------------------------------------------------------------------------------
 
 _L_REP = {
@@ -200,14 +257,15 @@ METHODS = {
     "kmeans": Entry(
         label="k-means",
         cls="ctxgcd.methods.kmeans.KMeans",
-        reads=("kmeans_restarts", "precision", "threads"),
+        values=KMeansValues,
+        shared=("precision", "threads"),
         trains=False,
         ending="own",
     ),
     "gcd": Entry(
         label="GCD",
         cls="ctxgcd.methods.gcd.GCD",
-        reads=(*TRAINING, *CONTRASTIVE, "gcd_head_dim", "semi_kmeans_restarts", "semi_kmeans_iterations"),
+        values=GCDValues,
         terms=_L_REP,
         ending="semi-supervised k-means",
         head_values=_dino_head_values,
@@ -215,20 +273,22 @@ METHODS = {
     "simgcd": Entry(
         label="SimGCD",
         cls="ctxgcd.methods.simgcd.SimGCD",
-        reads=(*TRAINING, *CONTRASTIVE, *CLASSIFIED),
+        values=SimGCDValues,
+        fault=_fault_of_simgcd,
         terms=_BASELINE,
         head_values=_projector_values,
     ),
     "full": Entry(
         label="Full method",
         cls="ctxgcd.methods.full.Full",
-        reads=(*TRAINING, *CONTRASTIVE, *CLASSIFIED, *CONTEXT),
+        values=FullValues,
+        extends="simgcd",
         terms=_BASELINE
         | {
             "L_n": Term("L_n", r"neighbourhood context $\mathcal{L}_{n}$"),
             "L_c": Term("L_c", r"cluster context $\mathcal{L}_{c}$"),
         },
-        variants={"paper": "paper", "released": "released", "mended": "paper"},
+        variants={"paper": "default", "released": "scripts", "mended": "default"},
         ablated={"n": "L_n", "c": "L_c"},
         around=_neighbours,
         head_values=_projector_values,

@@ -9,7 +9,7 @@ from ctxgcd.catalogue import METHODS
 from ctxgcd.config import Params
 from ctxgcd.errors import UserError, nearest
 from ctxgcd.row_names import ROW
-from ctxgcd.runs import resolve
+from ctxgcd.runs import resolve, values_of
 
 
 def differences(params: Params, first: str, second: str, benchmark: str | None) -> dict[str, tuple[Any, Any]]:
@@ -40,7 +40,8 @@ def _values(params: Params, name: str, benchmark: str | None) -> dict[str, Any]:
                 f"{', '.join(params.settings)}, or a row together with --benchmark"
             )
         return resolve(params, benchmark, name, params.seeds[0])
-    if benchmark is None:
-        return params.settings[name].model_dump()
-    row = resolve(params, benchmark, f"full-paper+settings={name}", params.seeds[0])
-    return {key: row[key] for key in row if key in type(params.settings[name]).model_fields}
+    return {
+        f"{method}.{key}": value
+        for method in params.methods
+        for key, value in values_of(params, method, name, benchmark).items()
+    }

@@ -16,10 +16,11 @@ from ctxgcd.benchmarks.class_lists import load as load_class_list
 from ctxgcd.benchmarks.fingerprint import data_fingerprint
 from ctxgcd.benchmarks.weights import weights_fingerprint
 from ctxgcd.catalogue import METHODS
-from ctxgcd.config import SEEDS, Backbone, Benchmark, Official, Own, Params, Protocol, Settings, validated
+from ctxgcd.config import SEEDS, Backbone, Benchmark, Official, Own, Params, Protocol, validated
 from ctxgcd.errors import UserError
 from ctxgcd.files import read_object
 from ctxgcd.row_names import parse_row, refuse
+from ctxgcd.sections import without_defaults
 
 ESTIMATED = "estimated"  # stands for K in the parameters of a run that reads it from a file
 
@@ -61,8 +62,9 @@ def read_seed(text: str) -> int:
 def resolve(params: Params, benchmark: str, row: str, seed: int) -> dict[str, Any]:
     """Every value that the run reads, flat, in a fixed order.
 
-    Order of precedence: protocol and named settings, the benchmark's `overrides`, the benchmark's
-    `settings`, the row's own `+key=value`. Raises UserError for an unknown or impossible row or value.
+    Order of precedence: the protocol and the benchmark's `overrides` of it; the sections of the row's method, named
+    settings, the benchmark's `methods` and `settings`; the row's own `+key=value`. A value that equals its field's
+    default is left out. Raises UserError for an unknown or impossible row or value.
     """
     if benchmark not in params.benchmarks:
         refuse(benchmark, params.benchmarks, "params.yaml", "benchmark")
@@ -70,29 +72,24 @@ def resolve(params: Params, benchmark: str, row: str, seed: int) -> dict[str, An
     method, overrides, where = name.entry, dict(name.overrides), f"benchmark {benchmark}, row {row}"
     asked_k = overrides.pop("K", entry.K)
     k, k_source = assumed_k(entry, asked_k, where if "K" in name.overrides else f"benchmarks.{benchmark}.K")
-    of_variant = method.variants.get(name.variant or "", "paper")
+    of_variant = method.variants.get(name.variant or "", "default")
     settings_name = str(overrides.pop("settings", of_variant))
     if settings_name not in params.settings:
         refuse(settings_name, params.settings, f"row '{row}'", "settings")
-
-    values = {
-        **protocol_of(params, benchmark).model_dump(),
-        **params.settings[settings_name].model_dump(),
-        **entry.overrides,
-        **entry.settings.get(settings_name, {}),
-    }
-    changeable = [field for field in method.reads if field in values]
+    own = protocol_of(params, benchmark)
     for key in overrides:
-        if key not in changeable:
-            refuse(key, [*changeable, "K", "settings"], f"row '{row}'", "parameter")
-    values |= overrides
-    values |= {f"lambda_{term[-1]}": 0.0 for term in name.zeroed}
-    protocol = validated(Protocol, {f: values[f] for f in Protocol.model_fields}, where)
-    settings = validated(Settings, {f: values[f] for f in Settings.model_fields}, where)
+        if key not in method.reads:
+            refuse(key, [*method.reads, "K", "settings"], f"row '{row}'", "parameter")
+    overrides |= {f"lambda_{term[-1]}": 0.0 for term in name.zeroed}
+    values = own.model_dump() | {key: value for key, value in overrides.items() if key in Protocol.model_fields}
+    protocol = validated(Protocol, values, where)
+    values = without_defaults(Protocol, protocol.model_dump())
+    for of, section in method.sections.items():
+        found = values_of(params, of, settings_name, benchmark)
+        found |= {key: value for key, value in overrides.items() if key in section.model_fields}
+        values |= without_defaults(section, validated(section, found, where).model_dump())
 
     values |= {
-        **protocol.model_dump(),
-        **settings.model_dump(),
         **params.backbones[protocol.backbone].model_dump(),
         "weights": weights_of(params.backbones[protocol.backbone]),
         "benchmark": benchmark,
@@ -101,7 +98,6 @@ def resolve(params: Params, benchmark: str, row: str, seed: int) -> dict[str, An
         "labelled_share": params.split.labelled_share,
         "K": k,
         "K_source": k_source,
-        "entropy_weight": entry.entropy_weight,
         "variant": name.variant,
         "settings": settings_name,
         "context_terms": name.terms,
@@ -110,21 +106,32 @@ def resolve(params: Params, benchmark: str, row: str, seed: int) -> dict[str, An
     # Values that this very run never reads take no part in its identity either.
     unread = {f"lambda_{term[-1]}" for term in method.ablated.values() if term not in name.terms}
     unread |= set() if values["view_bank"] else {"view_bank_seed"}
-    unread |= set(SPLIT_FIELDS) - values.keys()  # own images have contents, official ones a versioned list
+    unread |= {*SPLIT_FIELDS, *method.reads} - values.keys()  # of own or official images alone; the usual values
     of_name = ["variant", "settings"] * bool(method.variants) + ["context_terms"] * bool(method.ablated)
     of_name += ["modifiers"] * bool(name.modifiers)
     fields = [f for f in (*SPLIT_FIELDS, *FEATURE_FIELDS, *method.reads, *of_name) if f not in unread]
     resolved: dict[str, Any] = {"row": row, "method": name.method, "seed": seed} | {f: values[f] for f in fields}
-    if "teacher_schedule" in resolved and resolved["teacher_warmup_epochs"] > resolved["epochs"]:
-        raise UserError(
-            f"{where}: teacher_warmup_epochs {resolved['teacher_warmup_epochs']} exceeds epochs {resolved['epochs']}; "
-            "give a warm-up that ends within the training"
-        )
     if fault := method.fault(resolved):
         raise UserError(f"{where}: {fault}")
     if entry.images != "any":
         check_possible(resolved, entry.images.train)
     return resolved
+
+
+def values_of(params: Params, method: str, settings: str, benchmark: str | None) -> dict[str, Any]:
+    """The section of a method with the values of named settings and, where one is given, of a benchmark.
+
+    Raises UserError where params.yaml has no such section.
+    """
+    section = METHODS[method].values
+    if method not in params.methods:
+        fields = ", ".join(section.model_fields)
+        raise UserError(f"params.yaml: methods.{method} is missing; add it, with {fields}")
+    values = section.model_validate(params.methods[method]).model_dump() | params.settings[settings].get(method, {})
+    if benchmark is None:
+        return values
+    entry = params.benchmarks[benchmark]
+    return {**values, **entry.methods.get(method, {}), **entry.settings.get(settings, {}).get(method, {})}
 
 
 def images_of(benchmark: str, entry: Benchmark) -> dict[str, Any]:
@@ -137,9 +144,8 @@ def images_of(benchmark: str, entry: Benchmark) -> dict[str, Any]:
 def protocol_of(params: Params, benchmark: str) -> Protocol:
     """A benchmark's protocol with its `overrides`: what its images, features and runs share."""
     entry = params.benchmarks[benchmark]
-    own = {key: value for key, value in entry.overrides.items() if key in Protocol.model_fields}
-    where = f"benchmark {benchmark}, overrides"
-    return validated(Protocol, params.protocols[entry.protocol].model_dump() | own, where)
+    values = params.protocols[entry.protocol].model_dump() | entry.overrides
+    return validated(Protocol, values, f"benchmark {benchmark}, overrides")
 
 
 def backbone_of(params: Params, benchmark: str) -> Backbone:

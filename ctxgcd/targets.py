@@ -41,18 +41,24 @@ BENCHMARK_FILE = re.compile(  # other than tables and runs
 
 
 def table_rows(params: Params, kind: str, benchmark: str) -> list[str]:
-    """Rows of a benchmark in a table of a kind, in order, each once."""
+    """Rows of a benchmark in the tables of a kind, in order, each once."""
     if kind == "main":
-        return params.rows.main
+        tables = [table for table, of in params.tables.items() if benchmark in of] or [""]
+        return list(dict.fromkeys(row for table in tables for row in main_rows(params, table)))
     if kind == "ablation":
-        return params.rows.ablation
+        return params.rows_of.get(f"ablation_{benchmark}", params.rows.ablation)
     if kind == "statistics":
         return [BASELINE, *table_pairs(params, kind, benchmark)]
     if kind == "terms":
-        return [row for row in dict.fromkeys(params.rows.main + params.rows.ablation) if parse_row(row).trains]
+        return _trained(params, benchmark)
     if kind in PAIRED:
         return list(dict.fromkeys(name for pair in table_pairs(params, kind, benchmark).items() for name in pair))
     return list(dict.fromkeys(row for _, _, row in sensitivity_points(params, benchmark)))
+
+
+def main_rows(params: Params, table: str) -> list[str]:
+    """Rows of a main table by its file stem: those that rows_of gives it, else those of rows.main."""
+    return params.rows_of.get(table, params.rows.main)
 
 
 def sensitivity_points(params: Params, benchmark: str) -> list[tuple[str, float, str]]:
@@ -85,12 +91,23 @@ def table_benchmarks(params: Params, table: str) -> list[str]:
 
 def table_runs(params: Params, table: str) -> list[Run]:
     """Every run that a table needs, each once, in the order of the table."""
+    return [run for benchmark in table_benchmarks(params, table) for run in runs_in(params, table, benchmark)]
+
+
+def runs_in(params: Params, table: str, benchmark: str) -> list[Run]:
+    """The runs of one benchmark in a table by its file stem."""
+    seeds = seeds_of(params, table.partition("_")[0], benchmark)
+    return [Run(benchmark, row, seed) for row in rows_in(params, table, benchmark) for seed in seeds]
+
+
+def rows_in(params: Params, table: str, benchmark: str) -> list[str]:
+    """Rows of one benchmark in a table by its file stem."""
     kind = table.partition("_")[0]
-    return [run for benchmark in table_benchmarks(params, table) for run in runs_of(params, kind, benchmark)]
+    return main_rows(params, table) if kind == "main" else table_rows(params, kind, benchmark)
 
 
 def runs_of(params: Params, kind: str, benchmark: str) -> list[Run]:
-    """The runs of one benchmark in a table of a kind."""
+    """The runs of one benchmark in all tables of a kind."""
     rows, seeds = table_rows(params, kind, benchmark), seeds_of(params, kind, benchmark)
     return [Run(benchmark, row, seed) for row in rows for seed in seeds]
 
@@ -111,20 +128,25 @@ def table_pairs(params: Params, kind: str, benchmark: str) -> dict[str, str]:
     names, and a row that then equals the other one is left out.
     """
     if kind in PAIRED:
-        asked: dict[str, str] = getattr(params.rows, kind)
+        asked: dict[str, str] = getattr(params.rows, PAIRED[kind])
         short = {row: _shortest(params, benchmark, row) for pair in asked.items() for row in pair}
         pairs: dict[str, str] = {}
         for row, against in asked.items():
             if short[row] != short[against] and pairs.setdefault(short[row], short[against]) != short[against]:
                 raise UserError(
-                    f"rows.{kind}: on {benchmark} '{row}' is '{short[row]}', which is compared with "
+                    f"rows.{PAIRED[kind]}: on {benchmark} '{row}' is '{short[row]}', which is compared with "
                     f"'{pairs[short[row]]}' already; leave one of the two out"
                 )
         return pairs
     if kind != "statistics":
         return {}
-    trained = [row for row in params.rows.main + params.rows.ablation if parse_row(row).trains]
-    return {row: BASELINE for row in trained if row != BASELINE}
+    return {row: BASELINE for row in _trained(params, benchmark) if row != BASELINE}
+
+
+def _trained(params: Params, benchmark: str) -> list[str]:
+    """The rows of a benchmark's main and ablation tables whose methods train."""
+    rows = [row for kind in ("main", "ablation") for row in table_rows(params, kind, benchmark)]
+    return [row for row in dict.fromkeys(rows) if parse_row(row).trains]
 
 
 def _shortest(params: Params, benchmark: str, row: str) -> str:
@@ -144,7 +166,7 @@ def seeds_of(params: Params, kind: str, benchmark: str) -> list[int]:
     if benchmark not in params.seeds_of:
         return params.seeds
     of = params.seeds_of[benchmark].model_dump()
-    seeds: list[int] = of.get(kind, of["ablation"])
+    seeds: list[int] = of.get(PAIRED.get(kind, kind), of["ablation"])
     return seeds
 
 
@@ -163,7 +185,7 @@ def planned_rows(params: Params) -> list[dict[str, Any]]:
         for table in [*params.tables, *single]
         for kind in [table.partition("_")[0]]
         for b in table_benchmarks(params, table)
-        for row in table_rows(params, kind, b)
+        for row in rows_in(params, table, b)
     ]
 
 
@@ -286,9 +308,9 @@ def check(params: Params, words: Sequence[str]) -> list[str]:
     words: as of requested_benchmarks. A row that a benchmark cannot have is refused when it is asked for alone. Returns
     warnings.
     """
-    rows = params.rows.model_dump()
-    for row in (row for kind in rows.values() for row in (kind if isinstance(kind, list) else [*kind, *kind.values()])):
-        parse_row(row)
+    for listed in (*params.rows.model_dump().values(), *params.rows_of.values()):
+        for row in listed if isinstance(listed, list) else [*listed, *listed.values()]:
+            parse_row(row)
     for benchmark, entry in params.benchmarks.items():
         if entry.reader not in SOURCES:
             refuse(entry.reader, SOURCES, f"benchmarks.{benchmark}.reader", "reader")

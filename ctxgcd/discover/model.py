@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import normalize
 
+from ctxgcd.catalogue import completed
 from ctxgcd.catalogue import load as load_method
 from ctxgcd.discover.output import MODEL
 from ctxgcd.models import weights
@@ -132,7 +133,7 @@ def build(
     net = weights.build(parameters["model"], parameters["crop"])
     net.load_state_dict(state)
     backbone = cut(net.eval().requires_grad_(False), parameters["tail_blocks"])
-    trained = load_method(parameters["method"])(parameters).network(backbone.tail, backbone.dim, known)
+    trained = load_method(parameters["method"])(completed(parameters)).network(backbone.tail, backbone.dim, known)
     trained.load_state_dict(network)
     assert isinstance(trained, Network)
     if features is None:

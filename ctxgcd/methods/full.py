@@ -34,7 +34,9 @@ class Full(SimGCD):
         return super().terms() | dict.fromkeys(self.p["context_terms"], self.start)
 
     def weights(self, batch: Batch) -> dict[str, float]:
-        return super().weights(batch) | {term: self.p[f"lambda_{term[-1]}"] for term in self.p["context_terms"]}
+        lambda_n, lambda_c = (self.p.get(name, 0.0) for name in ("lambda_n", "lambda_c"))  # absent where ablated
+        context = {"L_n": lambda_n, "L_c": lambda_c}
+        return super().weights(batch) | {term: context[term] for term in self.p["context_terms"]}
 
     def before_epoch(self, network: Network, look: Look) -> Plan:
         """From epoch `start` on, with the images around random queries as a second group of every step."""

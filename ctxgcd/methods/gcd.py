@@ -17,14 +17,13 @@ class GCD(BySemiKMeans):
 
     def network(self, tail: nn.Module, dim: int, old_classes: int) -> ContrastiveNetwork:
         p = self.p
-        return ContrastiveNetwork(tail, dim, p["projector_width"], p["projection_dim"], p["gcd_head_dim"], p["seed"])
+        return ContrastiveNetwork(tail, dim, p["projector_width"], p["projection_dim"], p["head_dim"], p["seed"])
 
     def terms(self) -> dict[str, int]:
         return {"info_nce": 0, "sup_con": 0}
 
     def weights(self, batch: Batch) -> dict[str, float]:
-        supervised_weight = self.p["supervised_weight"]
-        return {"info_nce": 1 - supervised_weight, "sup_con": supervised_weight}
+        return self.representation_weights()
 
     def losses(self, network: ContrastiveNetwork, batch: Batch) -> Losses:
         return Losses(self.representation(network(batch.sampled.views), batch.sampled.labels))

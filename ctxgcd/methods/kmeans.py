@@ -29,9 +29,7 @@ class KMeans:
         """
         p = self.p
         unlabelled, test = (x / np.linalg.norm(x, axis=1, keepdims=True).clip(min=1e-12) for x in (unlabelled, test))
-        clusters, centres = kmeans(
-            unlabelled, p["K"], restarts=p["kmeans_restarts"], seed=p["seed"], threads=p["threads"]
-        )
+        clusters, centres = kmeans(unlabelled, p["K"], restarts=p["restarts"], seed=p["seed"], threads=p["threads"])
         # argmin |x - c|^2 = argmax x.c - |c|^2 / 2, in one matrix product
         nearest = (test @ centres.T - (centres**2).sum(axis=1) / 2).argmax(axis=1)
         return clusters, nearest, centres

@@ -131,6 +131,12 @@ class Method(ABC):
         """Columns of history.csv."""
         return ("epoch", "lr", *self.logged, "loss", *self.terms())
 
+    def representation_weights(self) -> dict[str, float]:
+        """The weights of the terms of L_rep."""
+        supervised_weight = self.p["supervised_weight"]
+        info_nce_weight, sup_con_weight = self.p["info_nce_weight"], self.p["sup_con_weight"]
+        return {"info_nce": info_nce_weight * (1 - supervised_weight), "sup_con": sup_con_weight * supervised_weight}
+
     def representation(self, projections: Tensor, labels: Tensor) -> dict[str, Tensor]:
         """The terms of L_rep on raw projections [2M, p]; labels int64 [M], -1 where unlabelled."""
         z = normalize(projections, dim=1)

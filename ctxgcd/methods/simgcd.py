@@ -33,10 +33,9 @@ class SimGCD(ByClassifier):
     def weights(self, batch: Batch) -> dict[str, float]:
         supervised_weight, entropy_weight = self.p["supervised_weight"], self.p["entropy_weight"]
         return {
-            "info_nce": 1 - supervised_weight,
+            **self.representation_weights(),
             "distill": 1 - supervised_weight,
             "entropy": (1 - supervised_weight) * entropy_weight,
-            "sup_con": supervised_weight,
             "cls": supervised_weight,
         }
 

@@ -47,7 +47,7 @@ def classes_of(entry: Benchmark, p: dict[str, Any]) -> int:
 def work_of(images: Images, classes: int, p: dict[str, Any]) -> Work:
     """The work of a run with the parameters `p`: two views an image a step, and each image's test view at the end."""
     if not METHODS[p["method"]].trains:
-        return Work(distances=images.train * classes * p["kmeans_restarts"])
+        return Work(distances=images.train * classes * p["restarts"])
     steps, batch = images.train // p["batch_size"], p["batch_size"]
     around = [images_around(p, epoch) for epoch in range(p["epochs"])]
     return Work(

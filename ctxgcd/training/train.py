@@ -16,7 +16,7 @@ import torch
 import yaml
 from torch import nn
 
-from ctxgcd.catalogue import METHODS, load
+from ctxgcd.catalogue import METHODS, completed, load
 from ctxgcd.errors import UserError
 from ctxgcd.features import load_kept
 from ctxgcd.files import clear_unfinished, replacing, write_rows, write_text
@@ -68,16 +68,16 @@ def run(
     unlabelled, test = (split.loc[split.role == role, "id"].to_numpy() for role in ("unlabelled", "test"))
     _check_k(parameters, split)
     sample = np.sort(np.random.RandomState(0).permutation(unlabelled)[:SAMPLE])
-    method = load(parameters["method"], parameters.get("modifiers", ()))
+    method, complete = load(parameters["method"], parameters.get("modifiers", ())), completed(parameters)
     if not METHODS[parameters["method"]].trains:
         frozen = load_kept(files["test_view"], (len(split),)).float().numpy()
-        clusters, of_test, centres = method(parameters).cluster(frozen[unlabelled], frozen[test])
+        clusters, of_test, centres = method(complete).cluster(frozen[unlabelled], frozen[test])
         history, features = [], frozen[sample]
         columns: tuple[str, ...] = ("epoch", "loss")
         final: dict[str, Any] = {"centres": torch.from_numpy(centres)}
         told: dict[str, Any] = {"epoch": 0, "active_from": {}, "shares": [], "trainable": {}}
     else:
-        row, source = _begun(method(parameters), by_id, files, state, device, about, processes)
+        row, source = _begun(method(complete), by_id, files, state, device, about, processes)
         train(row, source)
         features_of = partial(source.features, row.network)
         ids = [torch.tensor(part, device=device) for part in (unlabelled, test, sample)]

@@ -245,7 +245,7 @@ def table_request(table, absent=()):
     benchmarks = targets.table_benchmarks(PARAMS, table)
     kind = table.partition("_")[0]
     rows = {
-        row: None for b in benchmarks for row in targets.table_rows(PARAMS, kind, b)
+        row: None for b in benchmarks for row in targets.rows_in(PARAMS, table, b)
     }
     notes = {runs.backbone_of(PARAMS, b).note for b in benchmarks}
     return json.dumps(
