@@ -225,8 +225,8 @@ class Params(Closed):
             for settings, values in entry.settings.items():
                 require(settings, self.settings, f"{where}.settings", "settings")
                 require_values(values, f"{where}.settings.{settings}")
-        for name, values in self.settings.items():
-            require_values(values, f"settings.{name}")
+        for name, of_settings in self.settings.items():
+            require_values(of_settings, f"settings.{name}")
         require_values(self.methods, "methods")
         for name, section in self.methods.items():
             validated(METHODS[name].values, section, f"params.yaml: methods.{name}")
