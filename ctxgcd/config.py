@@ -228,8 +228,8 @@ class Params(Closed):
         for name, of_settings in self.settings.items():
             require_values(of_settings, f"settings.{name}")
         require_values(self.methods, "methods")
-        for name, section in self.methods.items():
-            validated(METHODS[name].values, section, f"params.yaml: methods.{name}")
+        for name, values in self.methods.items():
+            validated(METHODS[name].values, values, f"params.yaml: methods.{name}")
         for name, protocol in self.protocols.items():
             require(protocol.backbone, self.backbones, f"protocols.{name}.backbone", "backbone")
         for table, benchmarks in self.tables.items():
