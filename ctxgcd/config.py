@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
 
 import yaml
 from pydantic import BaseModel, Discriminator, Field, PlainValidator, Tag, ValidationError, model_validator
 
-from ctxgcd.catalogue import METHODS
+from ctxgcd.catalogue import METHODS, Entry
 from ctxgcd.errors import UserError, nearest
 from ctxgcd.sections import Closed
 
@@ -131,12 +131,12 @@ class Own(Closed):
 
 def _kind_of(entry: Any) -> str:
     reader = entry.get("reader") if isinstance(entry, Mapping) else getattr(entry, "reader", None)
-    return "own" if reader == "folder" else "official"
+    return "[own]" if reader == "folder" else "[official]"
 
 
 Benchmark = Official | Own
-KINDS: dict[Any, type[Closed]] = {"official": Official, "own": Own}  # pydantic's word for each, not params.yaml's
-OneBenchmark = Annotated[Annotated[Official, Tag("official")] | Annotated[Own, Tag("own")], Discriminator(_kind_of)]
+KINDS: dict[Any, type[Closed]] = {"[official]": Official, "[own]": Own}  # pydantic's word for each, not params.yaml's
+OneBenchmark = Annotated[Annotated[Official, Tag("[official]")] | Annotated[Own, Tag("[own]")], Discriminator(_kind_of)]
 
 
 # Tables whose rows are each compared with one of their own: by the name of their files, the key that lists the rows.
@@ -228,8 +228,6 @@ class Params(Closed):
         for name, of_settings in self.settings.items():
             require_values(of_settings, f"settings.{name}")
         require_values(self.methods, "methods")
-        for name, section in self.methods.items():
-            validated(METHODS[name].values, section, f"params.yaml: methods.{name}")
         for name, protocol in self.protocols.items():
             require(protocol.backbone, self.backbones, f"protocols.{name}.backbone", "backbone")
         for table, benchmarks in self.tables.items():
@@ -275,7 +273,24 @@ def parse(config: Mapping[str, Any], origin: str = "params.yaml") -> Params:
     if type(schema) is int and schema != SCHEMA:
         way = "docs/migration.md says what to change in it" if schema < SCHEMA else "take a newer version of ctxgcd"
         raise UserError(f"{origin}: schema is {schema}, but this version reads schema {SCHEMA}; {way}") from None
-    return validated(Params, config, origin)
+    said = _faults(Params, config, origin) or [
+        fault for where, method, values in _sections(config) for fault in _faults(method.values, values, origin, where)
+    ]
+    if said:
+        raise UserError("; ".join(said)) from None
+    return Params.model_validate(config)
+
+
+def _sections(config: Mapping[str, Any]) -> Iterator[tuple[str, Entry, dict[str, Any]]]:
+    """(place, method, values) of every section of a method, and of values that differ with those that they change."""
+    places = {"methods": config["methods"]}
+    places |= {f"settings.{name}": values for name, values in config["settings"].items()}
+    for name, entry in config["benchmarks"].items():
+        places[f"benchmarks.{name}.methods"] = entry["methods"]
+        places |= {f"benchmarks.{name}.settings.{key}": values for key, values in entry["settings"].items()}
+    for place, of in places.items():
+        for method, values in of.items():
+            yield f"{place}.{method}", METHODS[method], config["methods"].get(method, {}) | values
 
 
 def read(path: Path) -> Params:
@@ -313,24 +328,33 @@ def _unrepeated(node: yaml.Node | None, origin: str) -> None:
 
 def validated(model: type[M], values: Any, origin: str) -> M:
     """Build a closed model; every fault becomes a sentence that names the place and the nearest valid key."""
+    if said := _faults(model, values, origin):
+        raise UserError("; ".join(said)) from None
+    return model.model_validate(values)
+
+
+def _faults(model: type[BaseModel], values: Any, origin: str, within: str = "") -> list[str]:
+    """A sentence for every fault of a section, whose place in params.yaml is `within`."""
     try:
-        return model.model_validate(values)
+        model.model_validate(values)
     except ValidationError as error:
         faults = [fault for fault in error.errors() if "literal[" not in str(fault["loc"][-1:])]
-        raise UserError("; ".join(_sentence(model, fault, origin) for fault in faults or error.errors())) from None
+        return [_sentence(model, fault, origin, within) for fault in faults or error.errors()]
+    return []
 
 
-def _sentence(model: type[BaseModel], fault: Any, origin: str) -> str:
+def _sentence(model: type[BaseModel], fault: Any, origin: str, within: str) -> str:
     # Without pydantic's names for the members of a union.
-    loc = tuple(part for part in fault["loc"] if part not in {*KINDS, "Images", "[key]"})
-    place = ".".join(str(part) for part in loc)
+    loc = [str(part) for part in fault["loc"] if part not in {*KINDS, "Images", "[key]"}]
+    loc = [*filter(None, [within]), *loc]
+    place = ".".join(loc)
     message = fault["msg"].removeprefix("Value error, ")
     if fault["type"] == "extra_forbidden":
         fields = _fields_at(model, fault["loc"][:-1])
         message = (
             f"unknown key '{fault['loc'][-1]}'{nearest(str(fault['loc'][-1]), fields)}; valid: {', '.join(fields)}"
         )
-        place = ".".join(str(part) for part in loc[:-1])
+        place = ".".join(loc[:-1])
     elif fault["type"] == "model_type":
         also = " or 'any'" if "Images" in fault["loc"] else ""
         message = f"expected a section{also}, found {fault['input']!r}"

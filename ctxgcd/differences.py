@@ -8,7 +8,7 @@ from typing import Any
 from ctxgcd.catalogue import METHODS
 from ctxgcd.config import Params
 from ctxgcd.errors import UserError, nearest
-from ctxgcd.row_names import ROW
+from ctxgcd.row_names import ROW, refuse
 from ctxgcd.runs import resolve, values_of
 
 
@@ -17,6 +17,8 @@ def differences(params: Params, first: str, second: str, benchmark: str | None) 
 
     Raises UserError for an unknown name.
     """
+    if benchmark is not None:
+        refuse(benchmark, params.benchmarks, "--benchmark", "benchmark")
     kinds = [name in params.settings for name in (first, second)]
     if benchmark is not None and kinds[0] != kinds[1]:
         named, row = (first, second) if kinds[0] else (second, first)
