@@ -107,7 +107,7 @@ def test_the_method_of_the_example(params: Params, monkeypatch: pytest.MonkeyPat
     import torch
 
     from ctxgcd import runs
-    from ctxgcd.methods.method import Batch
+    from ctxgcd.methods.step import Batch, Rows, weighted
 
     code, fields = examples("add_method.md", "python")
     monkeypatch.setattr(runs, "METHODS", (*runs.METHODS, "undistilled"))
@@ -116,14 +116,15 @@ def test_the_method_of_the_example(params: Params, monkeypatch: pytest.MonkeyPat
     assert set(runs.METHOD_FIELDS["gcd"]) - set(runs.GCD_ONLY) < set(added)  # what the loop itself reads
     p = runs.resolve(params, "fashion", "undistilled", 0)
     method = module(code, __name__="undistilled")["Undistilled"](p)
-    net = method.network(torch.nn.Linear(6, 8), 8)
+    net = method.network(torch.nn.Linear(6, 8), 8, 4)
     rows, labels = torch.randn(8, 6), torch.tensor([0, 3, -1, -1])
-    terms = method.losses(net, Batch(rows, labels), None)
-    terms["loss"].backward()
-    assert set(terms) - {"loss"} == set(method.weights()) == set(method.active_from())
+    batch = Batch({"sampled": Rows(rows, torch.arange(4), labels)})
+    terms, weights = method.losses(net, batch).terms, method.weights(batch)
+    weighted(terms, weights).backward()
+    assert set(terms) == set(weights) == set(method.terms()) == set(method.columns()) - {"epoch", "lr", "loss"}
     assert all(parameter.grad is not None for parameter in net.parameters())
-    without = method.losses(net, Batch(rows, torch.full((4,), -1)), None)
-    torch.testing.assert_close(without["loss"], 0.65 * without["info_nce"])
+    without = method.losses(net, Batch({"sampled": Rows(rows, torch.arange(4), torch.full((4,), -1))})).terms
+    torch.testing.assert_close(weighted(without, weights), 0.65 * without["info_nce"])
     found = method.discover(net, lambda ids: torch.randn(len(ids), 8), labels, torch.tensor([2, 3]), torch.tensor([4]))
     assert (found.unlabelled.shape, found.test.shape) == ((2,), (1,))
 

@@ -29,8 +29,10 @@ from ctxgcd.images.store import Store
 from ctxgcd.images.views import Cropper
 from ctxgcd.methods.registry import TRAINED
 from ctxgcd.models.backbone import cut
-from ctxgcd.training.loop import Trainer
+from ctxgcd.training import loop
 from ctxgcd.training.processes import started
+from ctxgcd.training.row import Row
+from ctxgcd.training.source import Source
 from ctxgcd.training.views import FreshViews
 from tests.unit.test_training import parameters
 
@@ -52,16 +54,16 @@ def train(out, epochs, variant, processes, device):
     p = parameters(batch_size=7, epochs=epochs, seed=3, lr=0.02, T_warm=0, variant=variant, **heads)
     method = TRAINED["full"](p)
     labels = torch.where(torch.arange(30) % 3 == 0, torch.arange(30) % 2, -1)
-    network = method.network(backbone.tail, backbone.dim)
+    network = method.network(backbone.tail, backbone.dim, 2)
     with torch.no_grad():
         for value in (*net.parameters(), *network.projector.parameters()):
             value.mul_(4 if value.ndim > 1 else 1)
     views = FreshViews(Cropper(store, 32, [0.5] * 3, [0.5] * 3, device), backbone, "float32", out.parent, processes)
     state = out.with_suffix(".state")
-    trainer = Trainer(p, method, network.eval(), views, labels, state, "made-up", {}, processes)
-    trainer.train()
-    features = trainer.features(torch.arange(images))
-    made = {"network": network.state_dict(), "history": trainer.history, "features": features}
+    row, source = Row(method, network.eval(), state, "made-up", {}), Source(views, labels, "float32", 3, processes)
+    loop.train(row, source)
+    features = source.features(network, torch.arange(images))
+    made = {"network": network.state_dict(), "history": row.history, "features": features}
     torch.save(made, f"{out}.{processes.rank}")
 
 
