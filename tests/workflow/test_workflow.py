@@ -440,7 +440,7 @@ def test_history(done: Project) -> None:
         assert history[columns].notna().all(axis=None)
         for term in first:
             assert list(history[term].isna()) == [epoch < first[term] for epoch in range(4)]
-    frozen = pd.read_csv(done.folder / folder_of(("cub", "kmeans", 0)) / "history.csv")
+    frozen = pd.read_csv(done.folder / folder_of(BESIDE[0]) / "history.csv")
     assert (list(frozen.columns), len(frozen)) == (["epoch", "loss"], 0)
 
 
