@@ -396,6 +396,7 @@ def test_heads_train_in_training_mode_and_the_tail_does_not(tmp_path: Path) -> N
     made, recorder = whole_run(tmp_path, Normed)
     net = made.row.network
     assert isinstance(net, NormedNetwork)
+    assert not net.training
     assert net.norm.num_batches_tracked == 2 * 3 * STEPS  # classify and the projector, in each step
     assert (net.norm.running_mean != 0).any()
     assert net.tail[1].num_batches_tracked == 0
