@@ -11,14 +11,14 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from ctxgcd.training.optimiser import parameter_groups
-from ctxgcd.training.schedules import cosine_lr, teacher_temperature
 from torch import Tensor, nn
 from torch.nn.functional import normalize
 
 from ctxgcd.context.pairs import mutual_same_label, released_pairs
 from ctxgcd.evaluation.accuracy import v2, v2b
 from ctxgcd.losses import cluster, cross_entropy, distill, entropy_gap, info_nce, neighbourhood, sup_con
+from ctxgcd.methods.optimiser import parameter_groups
+from ctxgcd.methods.schedules import cosine_lr, teacher_temperature
 from ctxgcd.models.heads import CosineClassifier, Projector
 
 TESTS = Path(__file__).resolve().parent

@@ -63,7 +63,10 @@ class Method(ABC):
         return None
 
     def prepare(self, network: Any, look: Look) -> None:
-        """Change the network once, after the stage and before epoch 0; not repeated when a run resumes."""
+        """Change parameters and buffers once, after the stage and before epoch 0; not repeated when a run resumes.
+
+        Their values alone: which parameters train, and what there is, is as `cut` and `network` made it.
+        """
 
     def optimisers(self, network: TailNetwork) -> list[torch.optim.Optimizer]:
         """The optimisers, all of which step. A parameter group with a `factor` follows `learning_rate`, times it."""

@@ -88,13 +88,17 @@ class Rows:
 
 @dataclass(frozen=True)
 class Batch:
-    """One step's input: its groups by name, which step of how many of which epoch it is, and its random streams."""
+    """One step's input: its groups by name, which step of how many of which epoch it is, and its random streams.
+
+    streams: what the names of its random streams start with; a stage's differ from those of the training after it.
+    """
 
     groups: Mapping[str, Rows]
     epoch: int = 0
     step: int = 0
     steps: int = 1
     seed: int = 0
+    streams: str = ""
 
     @property
     def sampled(self) -> Rows:
@@ -102,7 +106,7 @@ class Batch:
 
     def stream(self, name: str) -> torch.Generator:
         """A generator of seed, name, epoch and step: a second evaluation of the losses draws alike."""
-        return generator(self.seed, f"{name}/{self.step}", self.epoch)
+        return generator(self.seed, f"{self.streams}{name}/{self.step}", self.epoch)
 
 
 @dataclass(frozen=True)

@@ -56,7 +56,6 @@ def _before_the_first(row: Row, source: Source) -> None:
         own = Row(stage, row.network, Path(state), f"{row.title} stage", row.about)
         train(own, replace(source, streams=f"{source.streams}stage/"))
     row.method.prepare(row.network, source.look(row.network, 0))
-    row.optimisers = row.method.optimisers(row.network)
 
 
 def _clock(seconds: float) -> str:

@@ -67,7 +67,7 @@ class Row:
 
     def learn(self, batch: Batch) -> None:
         """Take one step."""
-        with computing(self.parameters["precision"], batch.sampled.labels.device):
+        with computing(self.parameters["precision"], next(self.network.parameters()).device):
             found, weights = self.method.losses(self.network, batch), self.method.weights(batch)
             loss = weighted(found.terms, weights)
         if batch.step == 0 and self.epoch in self.measured_in:

@@ -61,7 +61,7 @@ class Source:
         for number, step in enumerate(plan.steps):
             with computing(self.precision, self.labels.device):
                 groups = {name: self._rows(group, drawn[name]) for name, group in step.items()}
-            yield Batch(groups, epoch, number, len(plan.steps), self.seed)
+            yield Batch(groups, epoch, number, len(plan.steps), self.seed, self.streams)
 
     @torch.no_grad()
     def features(self, network: Any, ids: Tensor) -> Tensor:

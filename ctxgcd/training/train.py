@@ -121,7 +121,8 @@ def run(
     }
     write_text(made / "run.json", json.dumps(told, indent=1) + "\n")
     finished.keep(state)
-    (state / "last.pt").unlink(missing_ok=True)
+    for left in (*state.glob("*last.pt"), *state.glob("*last_history.csv")):  # of the stage too
+        left.unlink(missing_ok=True)
 
 
 def _check_k(parameters: Mapping[str, Any], split: pd.DataFrame) -> None:

@@ -6,12 +6,12 @@ import math
 
 import pytest
 import torch
-from ctxgcd.training.optimiser import parameter_groups
-from ctxgcd.training.schedules import cosine_lr, teacher_temperature
 from torch import Tensor, nn
 from torch.nn.utils.parametrizations import weight_norm
 
 from ctxgcd.errors import UserError
+from ctxgcd.methods.optimiser import parameter_groups
+from ctxgcd.methods.schedules import cosine_lr, teacher_temperature
 from ctxgcd.models.heads import CosineClassifier, Projector
 
 torch.set_num_threads(1)
