@@ -13,6 +13,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from ctxgcd.methods.registry import TRAINED
 from torch import Tensor, nn
 from torch.nn.functional import normalize
 
@@ -22,7 +23,6 @@ from ctxgcd.images.streams import Stream, generator
 from ctxgcd.losses import cross_entropy, info_nce
 from ctxgcd.methods.endings import ByClassifier
 from ctxgcd.methods.method import Method
-from ctxgcd.methods.registry import TRAINED
 from ctxgcd.methods.schedules import cosine_lr
 from ctxgcd.methods.simgcd import SimGCD
 from ctxgcd.methods.step import Batch, Group, Look, Losses, Plan, Rows

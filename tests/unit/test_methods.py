@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 import torch
+from ctxgcd.methods.registry import TRAINED
 from torch import Tensor, nn
 from torch.nn.functional import normalize
 
@@ -18,7 +19,6 @@ from ctxgcd.methods.full import Full
 from ctxgcd.methods.gcd import GCD
 from ctxgcd.methods.method import Method
 from ctxgcd.methods.optimiser import parameter_groups
-from ctxgcd.methods.registry import TRAINED
 from ctxgcd.methods.simgcd import SimGCD, joined
 from ctxgcd.methods.step import Batch, Look, Rows, weighted
 from ctxgcd.models.network import Network, Outputs

@@ -16,6 +16,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from ctxgcd.methods.registry import TRAINED
 from torch import Tensor, nn
 from torch.nn.functional import normalize
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -29,7 +30,6 @@ from ctxgcd.losses import info_nce
 from ctxgcd.methods import full
 from ctxgcd.methods.full import Full
 from ctxgcd.methods.method import Method
-from ctxgcd.methods.registry import TRAINED
 from ctxgcd.methods.schedules import cosine_lr
 from ctxgcd.methods.step import Batch, Losses, Rows, weighted
 from ctxgcd.models.backbone import Backbone
