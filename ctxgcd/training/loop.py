@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import time
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 
 from ctxgcd.progress import Progress
+from ctxgcd.training.board import board
 from ctxgcd.training.row import Row
 from ctxgcd.training.source import PATIENCE, Source
 
@@ -22,17 +24,19 @@ def train(row: Row, source: Source) -> None:
     source.processes.together()  # before any of them writes what another one would resume from
     first, begun, said = len(row.history), time.monotonic(), 0.0
     before = row.seconds
-    for epoch in range(first, row.epochs):
-        train_epoch(row, source, epoch)
-        now = time.monotonic()
-        row.seconds = before + now - begun
-        if not source.processes.first:
-            continue
-        row.save()
-        if now - said > EVERY or epoch == row.epochs - 1:
-            said = now
-            left, loss = (now - begun) / (epoch + 1 - first) * (row.epochs - epoch - 1), row.history[-1]["loss"]
-            print(f"{row.title}  epoch {epoch + 1}/{row.epochs}  loss {loss:.3f}  {_clock(left)} left", flush=True)
+    with board(row.title, first) if source.processes.first else nullcontext() as show:
+        for epoch in range(first, row.epochs):
+            train_epoch(row, source, epoch)
+            now = time.monotonic()
+            row.seconds = before + now - begun
+            if show is None:
+                continue
+            row.save()
+            show(row.history[-1])
+            if now - said > EVERY or epoch == row.epochs - 1:
+                said = now
+                left, loss = (now - begun) / (epoch + 1 - first) * (row.epochs - epoch - 1), row.history[-1]["loss"]
+                print(f"{row.title}  epoch {epoch + 1}/{row.epochs}  loss {loss:.3f}  {_clock(left)} left", flush=True)
     if source.processes.first:
         print(f"{row.title}  {row.summary()}", flush=True)
 

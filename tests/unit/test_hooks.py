@@ -13,10 +13,10 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from ctxgcd.methods.registry import TRAINED
 from torch import Tensor, nn
 from torch.nn.functional import normalize
 
+from ctxgcd.catalogue import METHODS
 from ctxgcd.errors import UserError
 from ctxgcd.images.sampler import draw_batches
 from ctxgcd.images.streams import Stream, generator
@@ -647,7 +647,7 @@ def test_class_ids_of_unlabelled_images_change_nothing(
     false.loc[false.role != "labelled", "class_id"] = np.random.RandomState(1).randint(0, 999, IMAGES + TEST)[
         : int((false.role != "labelled").sum())
     ]
-    more = {"gcd_head_dim": 20, "semi_kmeans_restarts": 2, "semi_kmeans_iterations": 20, "reciprocal": "dataset"}
+    more = {"head_dim": 20, "semi_kmeans_restarts": 2, "semi_kmeans_iterations": 20, "reciprocal": "dataset"}
     folders = [
         made_run(tmp_path / name, own, kept, method=method, **more) for name, own in (("true", split), ("false", false))
     ]
@@ -664,10 +664,15 @@ def test_class_ids_of_unlabelled_images_change_nothing(
         assert not all(torch.equal(finals[0][name], final[name]) for name in final)
 
 
+def add_method(monkeypatch: pytest.MonkeyPatch, name: str, method: type[Method]) -> None:
+    entry = replace(METHODS["simgcd"], cls=f"{__name__}.{method.__name__}")
+    monkeypatch.setitem(METHODS, name, entry)
+
+
 def test_nothing_of_a_finished_training_is_left_behind(
     tmp_path: Path, kept: Path, split: pd.DataFrame, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(TRAINED, "staged", StagedSimGCD)
+    add_method(monkeypatch, "staged", StagedSimGCD)
     folder = made_run(tmp_path / "state", split, kept, method="staged")
     assert [path.name for path in folder.iterdir()] == ["finished"]
     assert {path.name for path in (folder / "finished").iterdir()} == {*finished.FILES, finished.SUMS}
@@ -677,6 +682,6 @@ def test_nothing_of_a_finished_training_is_left_behind(
 def test_a_method_with_a_cut_of_its_own_needs_fresh_views(
     tmp_path: Path, kept: Path, split: pd.DataFrame, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(TRAINED, "cut", OwnCut)
+    add_method(monkeypatch, "cut", OwnCut)
     with pytest.raises(UserError, match=r"benchmark mine, row cut: the method cuts the backbone .* give view_bank 0"):
         made_run(tmp_path / "state", split, kept, method="cut")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import importlib.util
 import math
 import signal
 import subprocess
@@ -16,11 +17,11 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from ctxgcd.methods.registry import TRAINED
 from torch import Tensor, nn
 from torch.nn.functional import normalize
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from ctxgcd.catalogue import load
 from ctxgcd.errors import UserError
 from ctxgcd.files import write_rows
 from ctxgcd.images.store import Store
@@ -66,6 +67,8 @@ def parameters(**changes: Any) -> dict[str, Any]:
         "teacher_temperature_end": 0.04,
         "teacher_schedule": "linear",
         "supervised_weight": 0.35,
+        "info_nce_weight": 1.0,
+        "sup_con_weight": 1.0,
         "entropy_weight": 1.0,
         "student_temperature": 0.1,
         "info_nce_temperature": 1.0,
@@ -155,7 +158,7 @@ def training(
     bank, test_view, labels = made_up()
     recorder = Recorder(BankViews(bank, test_view), stop_at)
     net = network(p["seed"] if start is None else start)
-    row = Row(TRAINED[p["method"]](p), net.eval(), folder / name, "made-up", ABOUT)
+    row = Row(load(p["method"])(p), net.eval(), folder / name, "made-up", ABOUT)
     return Training(row, Source(recorder, labels, p["precision"], p["seed"])), recorder
 
 
@@ -588,6 +591,40 @@ with owned(Path({str(tmp_path)!r})):
         with checkpoint.owned(tmp_path):
             assert orphan.wait() == -signal.SIGKILL
     assert capsys.readouterr().out == f"waiting for another process that trains the run of {tmp_path}\n"
+
+
+# -- TensorBoard -----------------------------------------------------------------------------------------
+
+
+def test_tensorboard_shows_each_epoch_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also of a training that was interrupted between its state and the end of the next epoch."""
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    monkeypatch.setenv("CTXGCD_TENSORBOARD", str(tmp_path / "board"))
+    broken, _ = training(tmp_path, SIMGCD, stop_at=2 * (IMAGES // 8) + 3)
+    with pytest.raises(KeyboardInterrupt):
+        broken.train()
+    made, _ = training(tmp_path, SIMGCD)
+    made.train()
+    shown = EventAccumulator(str(tmp_path / "board/made-up"))
+    shown.Reload()
+    assert set(shown.Tags()["scalars"]) == set(made.row.method.columns()) - {"epoch"}
+    for name in shown.Tags()["scalars"]:
+        events = shown.Scalars(name)
+        assert [event.step for event in events] == [0, 1, 2, 3, 4]
+        assert [event.value for event in events] == pytest.approx([row[name] for row in made.row.history], rel=1e-6)
+
+
+def test_tensorboard_is_off_unless_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    trained(tmp_path / "a", "last.pt", **SIMGCD)
+    assert sorted(path.name for path in (tmp_path / "a").iterdir()) == ["last.pt", "last_history.csv"]
+    monkeypatch.setenv("CTXGCD_TENSORBOARD", str(tmp_path / "board"))
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    made, recorder = training(tmp_path / "b", SIMGCD)
+    with pytest.raises(UserError, match="TensorBoard is not installed; pip install tensorboard, or unset it"):
+        made.train()
+    assert not recorder.asked
+    assert not (tmp_path / "board").exists()
 
 
 # -- views -----------------------------------------------------------------------------------------------
