@@ -8,7 +8,7 @@ override VENV := $(VENV:~/%=$(HOME)/%)
 BIN = "$(or $(shell cd "$(VENV)/bin" 2>/dev/null && pwd -P),$(VENV)/bin)"
 
 .DEFAULT_GOAL := help
-.PHONY: help environment demo test test-browser check docs linkcheck verify soak format lock dvc.yaml restore bench \
+.PHONY: help environment demo test test-browser check docs linkcheck verify compare soak format lock dvc.yaml restore bench \
   gpu-kit publish clean
 
 help: ## list the targets
@@ -48,6 +48,9 @@ linkcheck: environment ## ask every external link of the site whether it answers
 verify: environment ## make the demo and compare its tables with the committed ones
 	$(BIN)/snakemake demo
 	$(BIN)/python workflow/scripts/verify_results.py
+
+compare: environment ## train the same runs by BASE (a revision or folder) and this checkout, compare bit for bit (20 minutes)
+	$(BIN)/python workflow/scripts/compare_checkouts.py "$(BASE)" $(ARGS)
 
 soak: environment ## kill and stop a demo 50 times and compare its results with an uninterrupted one's (an hour)
 	$(BIN)/python -m tests.resume.soak --kills 50

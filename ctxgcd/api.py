@@ -101,7 +101,7 @@ def discover(
         out: a new folder, or one of a discovery: the same one resumes where it was interrupted; the results of another
             one are replaced when the new ones are complete.
         classes: known and new ones together; `auto` estimates them.
-        settings: quick or paper.
+        settings: quick or long.
         backbone: efficientnet_lite0, dino_vitb16 or, with `weights`, any timm model; default: that of the settings.
         weights: file of the backbone's weights.
         size: pixels of the square views; default: that of the settings.

@@ -9,7 +9,7 @@ from pathlib import Path
 from ctxgcd.config import Params
 from ctxgcd.errors import UserError
 from ctxgcd.runs import Run
-from ctxgcd.targets import FORMATS, all_tables, existing_metrics, runs_of, table_benchmarks, table_files
+from ctxgcd.targets import FORMATS, all_tables, existing_metrics, runs_in, runs_of, table_benchmarks, table_files
 
 TARGET = "available_tables"
 FOLDER = "results/available"  # of tables with gaps: never the place of a whole one
@@ -29,9 +29,8 @@ class Available:
 
     def runs(self, table: str) -> list[Run]:
         """The runs of a table's benchmarks that are here; of all where none is, so that the data check tells why."""
-        kind = table.partition("_")[0]
         benchmarks = self.tables[table] or table_benchmarks(self.params, table)
-        return [run for benchmark in benchmarks for run in runs_of(self.params, kind, benchmark)]
+        return [run for benchmark in benchmarks for run in runs_in(self.params, table, benchmark)]
 
     def files(self) -> list[str]:
         """The files of every table that has something to show; those with gaps in a folder of their own."""

@@ -1,26 +1,22 @@
-"""Models of params.yaml: closed fields, no defaults, errors that say what to do."""
+"""Models of params.yaml: closed fields, errors that say what to do."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Discriminator, Field, PlainValidator, Tag, ValidationError, model_validator
+from pydantic import BaseModel, Discriminator, Field, PlainValidator, Tag, ValidationError, model_validator
 
+from ctxgcd.catalogue import METHODS, Entry
 from ctxgcd.errors import UserError, nearest
+from ctxgcd.sections import Closed
 
-SCHEMA = 2  # docs/migration.md says what each one brought, and how an older file becomes the present one
+SCHEMA = 3  # docs/migration.md says what each one brought, and how an older file becomes the present one
 SEEDS = 2**32  # every seed is smaller: what numpy takes
 M = TypeVar("M", bound=BaseModel)
-
-
-class Closed(BaseModel):
-    """A section whose keys are exactly its fields; values are not coerced from other types."""
-
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, allow_inf_nan=False)
 
 
 class Split(Closed):
@@ -53,51 +49,25 @@ class Estimate(Closed):
     most: int = Field(ge=2)  # the largest K that is tried
 
 
-class Settings(Closed):
-    """A named set of loss values. Those that the paper does not give are marked in params.yaml."""
-
-    k: int = Field(ge=2)
-    lambda_n: float = Field(ge=0)
-    lambda_c: float = Field(ge=0)
-    context_delay: int = Field(ge=0)
-    neighbour_images: int = Field(ge=2)
-    reciprocal: Literal["batch", "dataset"]
-    delta: float = Field(ge=0)
-    tau: float = Field(gt=0)
-    info_nce_temperature: float = Field(gt=0)
-    sup_con_temperature: float = Field(gt=0)
-    teacher_schedule: Literal["linear", "cosine"]
-
-
 class Protocol(Closed):
-    """How a benchmark is trained: views, schedules, optimiser, heads."""
+    """How a benchmark is trained by any method: views, schedule, optimiser."""
 
     backbone: str
     resize: int = Field(ge=8)
     crop: int = Field(ge=8)
+    tail: Literal["blocks"] = "blocks"  # what trains between trunk and heads: the last blocks
     tail_blocks: int = Field(ge=0)
     tail_lr_factor: float = Field(gt=0)
     view_bank: int = Field(ge=0)
     view_bank_seed: int = Field(ge=0)
     precision: Literal["float32", "bf16"]
-    projector_width: int = Field(ge=1)
-    projection_dim: int = Field(ge=1)
     epochs: int = Field(ge=1)
-    T_warm: int = Field(ge=0)
     batch_size: int = Field(ge=2)
+    loss_group: Literal[0] = 0  # images over which the losses are computed; 0: the whole batch
     lr: float = Field(gt=0)
     lr_floor: float = Field(ge=0, le=1)
     momentum: float = Field(ge=0, lt=1)
     weight_decay: float = Field(ge=0)
-    supervised_weight: float = Field(ge=0, le=1)
-    student_temperature: float = Field(gt=0)
-    teacher_temperature_start: float = Field(gt=0)
-    teacher_temperature_end: float = Field(gt=0)
-    teacher_warmup_epochs: int = Field(ge=1)
-    kmeans_restarts: int = Field(ge=1)
-    gcd_head_dim: int = Field(ge=1)
-    semi_kmeans_restarts: int = Field(ge=1)
-    semi_kmeans_iterations: int = Field(ge=1)
     threads: int = Field(ge=1)
 
     @model_validator(mode="after")
@@ -124,6 +94,9 @@ class Images(Closed):
     test: int = Field(ge=0)
 
 
+MethodValues = dict[str, dict[str, Any]]  # method -> some values of its section
+
+
 class Official(Closed):
     """A benchmark in an official layout; its classes are known from a versioned list without any data."""
 
@@ -135,9 +108,9 @@ class Official(Closed):
     images: Images
     K: AssumedK
     protocol: str
-    entropy_weight: float = Field(ge=0)
-    overrides: dict[str, Any]
-    settings: dict[str, dict[str, Any]]
+    overrides: dict[str, Any]  # of the protocol
+    methods: MethodValues
+    settings: dict[str, MethodValues]
 
 
 class Own(Closed):
@@ -151,33 +124,34 @@ class Own(Closed):
     images: Images | Literal["any"]
     K: AssumedK
     protocol: str
-    entropy_weight: float = Field(ge=0)
-    overrides: dict[str, Any]
-    settings: dict[str, dict[str, Any]]
+    overrides: dict[str, Any]  # of the protocol
+    methods: MethodValues
+    settings: dict[str, MethodValues]
 
 
 def _kind_of(entry: Any) -> str:
     reader = entry.get("reader") if isinstance(entry, Mapping) else getattr(entry, "reader", None)
-    return "own" if reader == "folder" else "official"
+    return "[own]" if reader == "folder" else "[official]"
 
 
 Benchmark = Official | Own
-KINDS: dict[Any, type[Closed]] = {"official": Official, "own": Own}  # pydantic's word for each, not params.yaml's
-OneBenchmark = Annotated[Annotated[Official, Tag("official")] | Annotated[Own, Tag("own")], Discriminator(_kind_of)]
+KINDS: dict[Any, type[Closed]] = {"[official]": Official, "[own]": Own}  # pydantic's word for each, not params.yaml's
+OneBenchmark = Annotated[Annotated[Official, Tag("[official]")] | Annotated[Own, Tag("[own]")], Discriminator(_kind_of)]
 
 
-PAIRED = ("unknowns", "speed")  # kinds of tables whose rows are each compared with one of their own
+# Tables whose rows are each compared with one of their own: by the name of their files, the key that lists the rows.
+PAIRED = {"unknowns": "open_choices", "speed": "faster_settings"}
 
 
 class Rows(Closed):
     main: list[str] = Field(min_length=1)
     ablation: list[str] = Field(min_length=1)
-    unknowns: dict[str, str] = Field(min_length=1)  # row -> the row that it is compared with
-    speed: dict[str, str] = Field(min_length=1)  # the same
+    open_choices: dict[str, str] = Field(min_length=1)  # row -> the row that it is compared with
+    faster_settings: dict[str, str] = Field(min_length=1)  # the same
 
     @model_validator(mode="after")
     def _two_rows(self) -> Rows:
-        for kind in PAIRED:
+        for kind in PAIRED.values():
             if alike := [row for row, against in getattr(self, kind).items() if row == against]:
                 raise ValueError(f"'{alike[0]}' is compared with itself under {kind}; name another row")
         return self
@@ -189,8 +163,8 @@ class Seeds(Closed):
     main: list[int] = Field(min_length=1)
     ablation: list[int] = Field(min_length=1)
     sensitivity: list[int] = Field(min_length=1)
-    unknowns: list[int] = Field(min_length=1)
-    speed: list[int] = Field(min_length=1)
+    open_choices: list[int] = Field(min_length=1)
+    faster_settings: list[int] = Field(min_length=1)
 
 
 class Sensitivity(Closed):
@@ -214,10 +188,12 @@ class Params(Closed):
     seeds_of: dict[str, Seeds]
     estimate: Estimate
     rows: Rows
+    rows_of: dict[str, list[str]]
     sensitivity: Sensitivity
     tables: dict[str, list[str]]
     all_tables: AllTables
-    settings: dict[str, Settings]
+    methods: MethodValues
+    settings: dict[str, MethodValues]
     backbones: dict[str, Backbone]
     protocols: dict[str, Protocol]
     benchmarks: dict[str, OneBenchmark]
@@ -242,13 +218,16 @@ class Params(Closed):
                 raise ValueError(f"{where}: a benchmark's name has letters, digits and _ only; rename it")
             require(entry.protocol, self.protocols, f"{where}.protocol", "protocol")
             for key in entry.overrides:
-                require(key, [*Protocol.model_fields, *Settings.model_fields], f"{where}.overrides", "key")
+                require(key, Protocol.model_fields, f"{where}.overrides", "key")
             if "backbone" in entry.overrides:
                 require(str(entry.overrides["backbone"]), self.backbones, f"{where}.overrides.backbone", "backbone")
+            require_values(entry.methods, f"{where}.methods")
             for settings, values in entry.settings.items():
                 require(settings, self.settings, f"{where}.settings", "settings")
-                for key in values:
-                    require(key, Settings.model_fields, f"{where}.settings.{settings}", "key")
+                require_values(values, f"{where}.settings.{settings}")
+        for name, of_settings in self.settings.items():
+            require_values(of_settings, f"settings.{name}")
+        require_values(self.methods, "methods")
         for name, protocol in self.protocols.items():
             require(protocol.backbone, self.backbones, f"protocols.{name}.backbone", "backbone")
         for table, benchmarks in self.tables.items():
@@ -264,8 +243,21 @@ class Params(Closed):
             require(table, self.tables, "all_tables.main", "table")
         for benchmark in self.all_tables.ablation + self.all_tables.sensitivity:
             require(benchmark, self.benchmarks, "all_tables", "benchmark")
-        require("paper", self.settings, "settings", "settings")
+        require("default", self.settings, "settings", "settings")
+        for table, rows in self.rows_of.items():
+            known = [*self.tables, *(f"ablation_{benchmark}" for benchmark in self.benchmarks)]
+            require(table, known, "rows_of", "table")
+            if not rows or len(set(rows)) < len(rows):
+                raise ValueError(f"rows_of.{table} is {rows}; list at least one row, each once")
         return self
+
+
+def require_values(values: MethodValues, where: str) -> None:
+    """Raise a ValueError for a method or a value of it that does not exist."""
+    for method, section in values.items():
+        require(method, METHODS, where, "method")
+        for key in section:
+            require(key, METHODS[method].values.model_fields, f"{where}.{method}", "key")
 
 
 def require(name: str, valid: Iterable[str], where: str, kind: str) -> None:
@@ -281,7 +273,24 @@ def parse(config: Mapping[str, Any], origin: str = "params.yaml") -> Params:
     if type(schema) is int and schema != SCHEMA:
         way = "docs/migration.md says what to change in it" if schema < SCHEMA else "take a newer version of ctxgcd"
         raise UserError(f"{origin}: schema is {schema}, but this version reads schema {SCHEMA}; {way}") from None
-    return validated(Params, config, origin)
+    said = _faults(Params, config, origin) or [
+        fault for where, method, values in _sections(config) for fault in _faults(method.values, values, origin, where)
+    ]
+    if said:
+        raise UserError("; ".join(said)) from None
+    return Params.model_validate(config)
+
+
+def _sections(config: Mapping[str, Any]) -> Iterator[tuple[str, Entry, dict[str, Any]]]:
+    """(place, method, values) of every section of a method, and of values that differ with those that they change."""
+    places = {"methods": config["methods"]}
+    places |= {f"settings.{name}": values for name, values in config["settings"].items()}
+    for name, entry in config["benchmarks"].items():
+        places[f"benchmarks.{name}.methods"] = entry["methods"]
+        places |= {f"benchmarks.{name}.settings.{key}": values for key, values in entry["settings"].items()}
+    for place, of in places.items():
+        for method, values in of.items():
+            yield f"{place}.{method}", METHODS[method], config["methods"].get(method, {}) | values
 
 
 def read(path: Path) -> Params:
@@ -319,24 +328,33 @@ def _unrepeated(node: yaml.Node | None, origin: str) -> None:
 
 def validated(model: type[M], values: Any, origin: str) -> M:
     """Build a closed model; every fault becomes a sentence that names the place and the nearest valid key."""
+    if said := _faults(model, values, origin):
+        raise UserError("; ".join(said)) from None
+    return model.model_validate(values)
+
+
+def _faults(model: type[BaseModel], values: Any, origin: str, within: str = "") -> list[str]:
+    """A sentence for every fault of a section, whose place in params.yaml is `within`."""
     try:
-        return model.model_validate(values)
+        model.model_validate(values)
     except ValidationError as error:
         faults = [fault for fault in error.errors() if "literal[" not in str(fault["loc"][-1:])]
-        raise UserError("; ".join(_sentence(model, fault, origin) for fault in faults or error.errors())) from None
+        return [_sentence(model, fault, origin, within) for fault in faults or error.errors()]
+    return []
 
 
-def _sentence(model: type[BaseModel], fault: Any, origin: str) -> str:
+def _sentence(model: type[BaseModel], fault: Any, origin: str, within: str) -> str:
     # Without pydantic's names for the members of a union.
-    loc = tuple(part for part in fault["loc"] if part not in {*KINDS, "Images", "[key]"})
-    place = ".".join(str(part) for part in loc)
+    loc = [str(part) for part in fault["loc"] if part not in {*KINDS, "Images", "[key]"}]
+    loc = [*filter(None, [within]), *loc]
+    place = ".".join(loc)
     message = fault["msg"].removeprefix("Value error, ")
     if fault["type"] == "extra_forbidden":
         fields = _fields_at(model, fault["loc"][:-1])
         message = (
             f"unknown key '{fault['loc'][-1]}'{nearest(str(fault['loc'][-1]), fields)}; valid: {', '.join(fields)}"
         )
-        place = ".".join(str(part) for part in loc[:-1])
+        place = ".".join(loc[:-1])
     elif fault["type"] == "model_type":
         also = " or 'any'" if "Images" in fault["loc"] else ""
         message = f"expected a section{also}, found {fault['input']!r}"

@@ -5,10 +5,11 @@ from __future__ import annotations
 import re
 from typing import Any
 
+from ctxgcd.catalogue import METHODS
 from ctxgcd.config import Params
 from ctxgcd.errors import UserError, nearest
-from ctxgcd.names import METHODS
-from ctxgcd.runs import ROW, resolve
+from ctxgcd.row_names import ROW, refuse
+from ctxgcd.runs import resolve, values_of
 
 
 def differences(params: Params, first: str, second: str, benchmark: str | None) -> dict[str, tuple[Any, Any]]:
@@ -16,6 +17,8 @@ def differences(params: Params, first: str, second: str, benchmark: str | None) 
 
     Raises UserError for an unknown name.
     """
+    if benchmark is not None:
+        refuse(benchmark, params.benchmarks, "--benchmark", "benchmark")
     kinds = [name in params.settings for name in (first, second)]
     if benchmark is not None and kinds[0] != kinds[1]:
         named, row = (first, second) if kinds[0] else (second, first)
@@ -39,7 +42,8 @@ def _values(params: Params, name: str, benchmark: str | None) -> dict[str, Any]:
                 f"{', '.join(params.settings)}, or a row together with --benchmark"
             )
         return resolve(params, benchmark, name, params.seeds[0])
-    if benchmark is None:
-        return params.settings[name].model_dump()
-    row = resolve(params, benchmark, f"full-paper+settings={name}", params.seeds[0])
-    return {key: row[key] for key in row if key in type(params.settings[name]).model_fields}
+    return {
+        f"{method}.{key}": value
+        for method in params.methods
+        for key, value in values_of(params, method, name, benchmark).items()
+    }

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from ctxgcd.errors import UserError
 from ctxgcd.files import on_disk, require_space, write_text
-from ctxgcd.images.streams import generator
+from ctxgcd.images.streams import Stream, generator
 from ctxgcd.images.views import Cropper
 from ctxgcd.models.backbone import Backbone
 from ctxgcd.models.precision import computing, kept
@@ -45,7 +45,7 @@ def extract_view_bank(
     """
     made = (
         cropper.train_view(ids, stream)
-        for stream in (generator(seed, "view_bank", view) for view in range(views))
+        for stream in (Stream(generator(seed, "view_bank", view)) for view in range(views))
         for ids in _batches(images, cropper)
     )
     _write(out, views * images, backbone, made, precision, f"view bank, {views} views of {images} images")

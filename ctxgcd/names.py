@@ -1,17 +1,9 @@
-"""The plain words of the field, in one place: methods, variants, loss terms, roles, sets."""
+"""The plain words of the field, in one place: roles, sets, metrics."""
 
 from __future__ import annotations
 
-METHODS = ("kmeans", "gcd", "simgcd", "full")
-VARIANTS = ("paper", "released", "mended")
-
 # Settings that the paper does not give: our choice, part of every run's identity.
 NOT_IN_PAPER = ("neighbour_images", "reciprocal", "delta", "tau")
-
-# Columns of history.csv; the last two are the paper's context losses.
-BASELINE_TERMS = ("info_nce", "sup_con", "distill", "entropy", "cls")
-CONTEXT_TERMS = ("L_n", "L_c")
-LOSS_TERMS = BASELINE_TERMS + CONTEXT_TERMS
 
 TERM_SIZES = ("loss", "gradient", "tail_gradient")  # by which a run compares its terms
 

@@ -17,9 +17,20 @@ class Progress:
     On a terminal each is drawn over the one before.
     """
 
-    def __init__(self, what: str, total: int | None, unit: str = "images", done: int = 0, scale: int = 1) -> None:
-        """Count from `done` to `total` (None: not known); amounts are shown divided by `scale`, in `unit`."""
-        self.what, self.total, self.unit, self.done, self.scale = what, total, unit, done, scale
+    def __init__(
+        self,
+        what: str,
+        total: int | None,
+        unit: str = "images",
+        done: int = 0,
+        scale: int = 1,
+        after: float = 0.0,
+    ) -> None:
+        """Count from `done` to `total` (None: not known); amounts are shown divided by `scale`, in `unit`.
+
+        after: seconds in which nothing is shown, not even the end.
+        """
+        self.what, self.total, self.unit, self.done, self.scale, self.after = what, total, unit, done, scale, after
         self.first = done
         self.started = self.shown = time.monotonic()
         self.drawn = False
@@ -28,7 +39,7 @@ class Progress:
         """Count `amount` more."""
         self.done += amount
         now = time.monotonic()
-        if now - self.shown >= EVERY or self.done == self.total:
+        if now - self.started >= self.after and (now - self.shown >= EVERY or self.done == self.total):
             self.shown = now
             line = self._line((self.done - self.first) / max(now - self.started, 1e-9))
             if self.total and sys.stdout.isatty():

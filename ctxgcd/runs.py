@@ -12,61 +12,21 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from ctxgcd.benchmarks.class_lists import load as load_class_list
 from ctxgcd.benchmarks.fingerprint import data_fingerprint
 from ctxgcd.benchmarks.weights import weights_fingerprint
-from ctxgcd.config import SEEDS, Backbone, Benchmark, Official, Own, Params, Protocol, Settings, require, validated
+from ctxgcd.catalogue import METHODS
+from ctxgcd.config import SEEDS, Backbone, Benchmark, Official, Own, Params, Protocol, validated
 from ctxgcd.errors import UserError
 from ctxgcd.files import read_object
-from ctxgcd.names import CONTEXT_TERMS, METHODS, VARIANTS
+from ctxgcd.row_names import parse_row, refuse
+from ctxgcd.sections import without_defaults
 
 ESTIMATED = "estimated"  # stands for K in the parameters of a run that reads it from a file
 
-ROW = re.compile(
-    r"(?P<method>[a-z]+)(?:-(?P<variant>[a-z]+?))??(?P<overrides>(?:\+\w+=[\w.-]+?)*)(?P<ablated>-without-n|-without-c|-zero)?"
-)
-# The settings that belong to each variant unless the row names others with `+settings=`.
-SETTINGS_OF_VARIANT = {"paper": "paper", "released": "released", "mended": "paper"}
-
-# The fields that each method reads. A run's identity holds these and no others, so that a value
-# which cannot change a result never trains it again.
+# What every run's identity holds, beside what its method reads and its seed.
 SPLIT_FIELDS = ("benchmark", "class_list", "classes", "trial", "data", "split_seed", "labelled_share", "K", "K_source")
 FEATURE_FIELDS = ("model", "weights", "mean", "std", "resize", "crop")
-BANK_FIELDS = ("tail_blocks", "view_bank", "view_bank_seed")
-KMEANS_FIELDS = ("kmeans_restarts", "precision", "threads")
-CONTEXT_FIELDS = (
-    "k",
-    "lambda_n",
-    "lambda_c",
-    "T_warm",
-    "context_delay",
-    "neighbour_images",
-    "reciprocal",
-    "delta",
-    "tau",
-)
-GCD_ONLY = ("gcd_head_dim", "semi_kmeans_restarts", "semi_kmeans_iterations")
-SIMGCD_FIELDS = (
-    *BANK_FIELDS,
-    *(
-        f
-        for f in Protocol.model_fields
-        if f not in {"backbone", "T_warm", "kmeans_restarts", *FEATURE_FIELDS, *BANK_FIELDS, *GCD_ONLY}
-    ),
-    *(f for f in Settings.model_fields if f not in CONTEXT_FIELDS),
-    "entropy_weight",
-)
-METHOD_FIELDS = {
-    "kmeans": KMEANS_FIELDS,
-    "gcd": (
-        *(f for f in SIMGCD_FIELDS if f not in {"student_temperature", "entropy_weight"} and "teacher" not in f),
-        *GCD_ONLY,
-    ),
-    "simgcd": SIMGCD_FIELDS,
-    "full": (*SIMGCD_FIELDS, "variant", "settings", "context_terms", *CONTEXT_FIELDS),
-}
 
 # Rooms and modules whose code can change a trained result.
 TRAINING_CODE = ("images", "models", "features.py", "losses", "clustering", "context", "methods", "training")
@@ -102,42 +62,34 @@ def read_seed(text: str) -> int:
 def resolve(params: Params, benchmark: str, row: str, seed: int) -> dict[str, Any]:
     """Every value that the run reads, flat, in a fixed order.
 
-    Order of precedence: protocol and named settings, the benchmark's `overrides`, the benchmark's
-    `settings`, the row's own `+key=value`. Raises UserError for an unknown or impossible row or value.
+    Order of precedence: the protocol and the benchmark's `overrides` of it; the sections of the row's method, named
+    settings, the benchmark's `methods` and `settings`; the row's own `+key=value`. A value that equals its field's
+    default is left out. Raises UserError for an unknown or impossible row or value.
     """
     if benchmark not in params.benchmarks:
         refuse(benchmark, params.benchmarks, "params.yaml", "benchmark")
-    entry = params.benchmarks[benchmark]
-    method, variant, overrides, terms, zeroed = parse_row(row)
-    k, k_source = assumed_k(
-        entry,
-        overrides.get("K", entry.K),
-        f"benchmark {benchmark}, row {row}" if "K" in overrides else f"benchmarks.{benchmark}.K",
-    )
-    overrides.pop("K", None)
-    settings_name = str(overrides.pop("settings", SETTINGS_OF_VARIANT[variant or "paper"]))
+    entry, name = params.benchmarks[benchmark], parse_row(row)
+    method, overrides, where = name.entry, dict(name.overrides), f"benchmark {benchmark}, row {row}"
+    asked_k = overrides.pop("K", entry.K)
+    k, k_source = assumed_k(entry, asked_k, where if "K" in name.overrides else f"benchmarks.{benchmark}.K")
+    of_variant = method.variants.get(name.variant or "", "default")
+    settings_name = str(overrides.pop("settings", of_variant))
     if settings_name not in params.settings:
         refuse(settings_name, params.settings, f"row '{row}'", "settings")
-
-    values = {
-        **protocol_of(params, benchmark).model_dump(),
-        **params.settings[settings_name].model_dump(),
-        **entry.overrides,
-        **entry.settings.get(settings_name, {}),
-    }
-    allowed = [field for field in METHOD_FIELDS[method] if field in values]
+    own = protocol_of(params, benchmark)
     for key in overrides:
-        if key not in allowed:
-            refuse(key, [*allowed, "K", "settings"], f"row '{row}'", "parameter")
-    values |= overrides
-    values |= {f"lambda_{term[-1]}": 0.0 for term in zeroed}
-    where = f"benchmark {benchmark}, row {row}"
-    protocol = validated(Protocol, {f: values[f] for f in Protocol.model_fields}, where)
-    settings = validated(Settings, {f: values[f] for f in Settings.model_fields}, where)
+        if key not in method.reads:
+            refuse(key, [*method.reads, "K", "settings"], f"row '{row}'", "parameter")
+    overrides |= {f"lambda_{term[-1]}": 0.0 for term in name.zeroed}
+    values = own.model_dump() | {key: value for key, value in overrides.items() if key in Protocol.model_fields}
+    protocol = validated(Protocol, values, where)
+    values = without_defaults(Protocol, protocol.model_dump())
+    for of, section in method.sections.items():
+        found = values_of(params, of, settings_name, benchmark)
+        found |= {key: value for key, value in overrides.items() if key in section.model_fields}
+        values |= without_defaults(section, validated(section, found, where).model_dump())
 
     values |= {
-        **protocol.model_dump(),
-        **settings.model_dump(),
         **params.backbones[protocol.backbone].model_dump(),
         "weights": weights_of(params.backbones[protocol.backbone]),
         "benchmark": benchmark,
@@ -146,26 +98,40 @@ def resolve(params: Params, benchmark: str, row: str, seed: int) -> dict[str, An
         "labelled_share": params.split.labelled_share,
         "K": k,
         "K_source": k_source,
-        "entropy_weight": entry.entropy_weight,
-        "variant": variant,
+        "variant": name.variant,
         "settings": settings_name,
-        "context_terms": terms,
+        "context_terms": name.terms,
+        "modifiers": name.modifiers,
     }
     # Values that this very run never reads take no part in its identity either.
-    unread = {f"lambda_{term[-1]}" for term in CONTEXT_TERMS if term not in terms}
+    unread = {f"lambda_{term[-1]}" for term in method.ablated.values() if term not in name.terms}
     unread |= set() if values["view_bank"] else {"view_bank_seed"}
-    unread |= set(SPLIT_FIELDS) - values.keys()  # own images have contents, official ones a versioned list
-    fields = [f for f in (*SPLIT_FIELDS, *FEATURE_FIELDS, *METHOD_FIELDS[method]) if f not in unread]
-    resolved: dict[str, Any] = {"row": row, "method": method, "seed": seed} | {f: values[f] for f in fields}
-    if "teacher_schedule" in resolved and resolved["teacher_warmup_epochs"] > resolved["epochs"]:
-        raise UserError(
-            f"{where}: teacher_warmup_epochs {resolved['teacher_warmup_epochs']} exceeds epochs {resolved['epochs']}; "
-            "give a warm-up that ends within the training"
-        )
-    _check_values(resolved)
+    unread |= {*SPLIT_FIELDS, *method.reads} - values.keys()  # of own or official images alone; the usual values
+    of_name = ["variant", "settings"] * bool(method.variants) + ["context_terms"] * bool(method.ablated)
+    of_name += ["modifiers"] * bool(name.modifiers)
+    fields = [f for f in (*SPLIT_FIELDS, *FEATURE_FIELDS, *method.reads, *of_name) if f not in unread]
+    resolved: dict[str, Any] = {"row": row, "method": name.method, "seed": seed} | {f: values[f] for f in fields}
+    if fault := method.fault(resolved):
+        raise UserError(f"{where}: {fault}")
     if entry.images != "any":
         check_possible(resolved, entry.images.train)
     return resolved
+
+
+def values_of(params: Params, method: str, settings: str, benchmark: str | None) -> dict[str, Any]:
+    """The section of a method with the values of named settings and, where one is given, of a benchmark.
+
+    Raises UserError where params.yaml has no such section.
+    """
+    section = METHODS[method].values
+    if method not in params.methods:
+        fields = ", ".join(section.model_fields)
+        raise UserError(f"params.yaml: methods.{method} is missing; add it, with {fields}")
+    values = section.model_validate(params.methods[method]).model_dump() | params.settings[settings].get(method, {})
+    if benchmark is None:
+        return values
+    entry = params.benchmarks[benchmark]
+    return {**values, **entry.methods.get(method, {}), **entry.settings.get(settings, {}).get(method, {})}
 
 
 def images_of(benchmark: str, entry: Benchmark) -> dict[str, Any]:
@@ -178,9 +144,8 @@ def images_of(benchmark: str, entry: Benchmark) -> dict[str, Any]:
 def protocol_of(params: Params, benchmark: str) -> Protocol:
     """A benchmark's protocol with its `overrides`: what its images, features and runs share."""
     entry = params.benchmarks[benchmark]
-    own = {key: value for key, value in entry.overrides.items() if key in Protocol.model_fields}
-    where = f"benchmark {benchmark}, overrides"
-    return validated(Protocol, params.protocols[entry.protocol].model_dump() | own, where)
+    values = params.protocols[entry.protocol].model_dump() | entry.overrides
+    return validated(Protocol, values, f"benchmark {benchmark}, overrides")
 
 
 def backbone_of(params: Params, benchmark: str) -> Backbone:
@@ -191,31 +156,6 @@ def backbone_of(params: Params, benchmark: str) -> Backbone:
 def weights_of(backbone: Backbone) -> str:
     """What names a backbone's weights in a run's identity."""
     return weights_fingerprint(backbone.weights, backbone.sha256)
-
-
-def parse_row(row: str) -> tuple[str, str | None, dict[str, Any], list[str], list[str]]:
-    """Split a row name into method, variant, overrides, the context terms it computes and those at weight 0."""
-    match = ROW.fullmatch(row)
-    method = match["method"] if match else row.split("-")[0].split("+")[0]
-    if method not in METHODS:
-        refuse(method, METHODS, f"row '{row}'", "method")
-    if match is None:
-        raise UserError(
-            f"row '{row}' cannot be read; write METHOD[-VARIANT][+key=value...][-without-n|-without-c|-zero]"
-        )
-    variant, ablated = match["variant"], match["ablated"]
-    if method == "full" and variant not in VARIANTS:
-        refuse(variant or "", VARIANTS, f"row '{row}'", "variant of full")
-    if method != "full" and (variant or ablated):
-        raise UserError(f"row '{row}': {method} has neither variants nor context terms; write '{method}'")
-    pairs = [pair.split("=", 1) for pair in match["overrides"].split("+")[1:]]
-    overrides = {key: _value(text) for key, text in pairs}
-    if len(overrides) < len(pairs):
-        raise UserError(f"row '{row}' gives a parameter twice; give each once")
-    if method == "kmeans" and "settings" in overrides:
-        raise UserError(f"row '{row}': kmeans reads no settings; write 'kmeans'")
-    terms = {"-without-n": ["L_c"], "-without-c": ["L_n"]}.get(ablated, ["L_n", "L_c"])
-    return method, variant, overrides, terms, terms if ablated == "-zero" else []
 
 
 def identity(parameters: dict[str, Any], split_hash: str = "", code: str = "") -> str:
@@ -297,11 +237,6 @@ def k_of(entry: Benchmark) -> int:
     return len(listed.old) if entry.trial else listed.k  # a trial divides the old classes alone
 
 
-def active_epochs(parameters: dict[str, Any]) -> int:
-    """Number of epochs in which the context terms of a `full` run act."""
-    return max(0, parameters["epochs"] - parameters["T_warm"] - parameters["context_delay"])
-
-
 def check_possible(resolved: dict[str, Any], images: int) -> None:
     """Refuse a run that needs more training images than there are.
 
@@ -312,30 +247,20 @@ def check_possible(resolved: dict[str, Any], images: int) -> None:
         raise UserError(
             f"{where}: K is {resolved['K']} but there are only {images} training images; give fewer classes"
         )
-    if resolved["method"] == "kmeans":
-        return
-    if resolved["batch_size"] > images:
+    entry = METHODS[resolved["method"]]
+    if entry.trains and resolved["batch_size"] > images:
         raise UserError(
             f"{where}: batch_size {resolved['batch_size']} exceeds the {images} training images, so no step would be "
             "made; give a smaller batch_size"
         )
-    if resolved["method"] != "full":
-        return
-    k, around = resolved["k"], resolved["neighbour_images"]
-    if k > images:
-        raise UserError(
-            f"{where}: k is {k} (the query included) but there are only {images} training images; give a smaller k"
-        )
-    if around // k > images:
-        raise UserError(f"{where}: neighbour_images {around} asks for more queries than there are images; give fewer")
+    if fault := entry.too_few(resolved, images):
+        raise UserError(f"{where}: {fault}")
 
 
 def limits_of(params: Params, asked: Iterable[Run]) -> str:
     """What `check_asked` reads of the runs whose number of images only their split tells, as JSON."""
     own = {(run.benchmark, run.row) for run in asked if params.benchmarks[run.benchmark].images == "any"}
-    names = ("benchmark", "row", "method", "K", "batch_size", "k", "neighbour_images")
-    found = [resolve(params, benchmark, row, 0) for benchmark, row in sorted(own)]
-    return json.dumps([{name: one[name] for name in names if name in one} for one in found])
+    return json.dumps([resolve(params, benchmark, row, 0) for benchmark, row in sorted(own)])
 
 
 def check_asked(benchmark: str, images: int) -> None:
@@ -346,49 +271,3 @@ def check_asked(benchmark: str, images: int) -> None:
     for resolved in json.loads(os.environ.get("CTXGCD_RUNS", "[]")):
         if resolved["benchmark"] == benchmark:
             check_possible(resolved, images)
-
-
-def _check_values(resolved: dict[str, Any]) -> None:
-    """Refuse values of `full` that are well formed but could not train or would silently train something else."""
-    if resolved["method"] != "full":
-        return
-    where = f"benchmark {resolved['benchmark']}, row {resolved['row']}"
-    k, around = resolved["k"], resolved["neighbour_images"]
-    if k > around:
-        raise UserError(
-            f"{where}: k is {k} (the query included) but must be at most neighbour_images ({around}); give a smaller k"
-        )
-    if resolved["variant"] == "released" and resolved["reciprocal"] == "dataset":
-        raise UserError(f"{where}: reciprocal 'dataset' has no meaning in variant released; use 'batch'")
-    if resolved["tail_blocks"] == 0:
-        raise UserError(
-            f"{where}: tail_blocks is 0, so the feature that is classified never changes and the context losses, which "
-            "train the projections, could not change a prediction; set tail_blocks to 1 or more"
-        )
-    weights = {term: resolved[f"lambda_{term[-1]}"] for term in resolved["context_terms"]}
-    if any(weights.values()) and active_epochs(resolved) == 0:
-        raise UserError(
-            f"{where}: {' and '.join(t for t, w in weights.items() if w)} would never act, because the context terms "
-            f"start at epoch {resolved['T_warm'] + resolved['context_delay']} of {resolved['epochs']}; lower T_warm or "
-            "train longer"
-        )
-
-
-def _value(text: str) -> Any:
-    """A number where the text is one (also 1e-05, which YAML 1.1 reads as a string), else a word, true or false.
-
-    Other numbers of YAML stay texts and are refused later: 060 would be 48 there.
-    """
-    try:
-        return json.loads(text)
-    except json.JSONDecodeError:
-        value = yaml.safe_load(text)
-        return value if isinstance(value, bool) else text
-
-
-def refuse(name: str, valid: Iterable[str], where: str, kind: str) -> None:
-    """Raise a UserError that lists the valid names unless `name` is one of them."""
-    try:
-        require(name, valid, where, kind)
-    except ValueError as error:
-        raise UserError(str(error)) from None

@@ -16,9 +16,11 @@ COMMON = (
     "seeds_of",
     "estimate",
     "rows",
+    "rows_of",
     "sensitivity",
     "tables",
     "all_tables",
+    "methods",
     "settings",
 )  # sections read by every run
 
@@ -40,7 +42,7 @@ def stages(params: Params) -> dict[str, Any]:
         found["tables"] = _stage(
             " ".join(table_files(table)[0] for table in over_several),
             [file for table in over_several for file in table_files(table)],
-            ["seeds", "seeds_of", "rows", "tables", "all_tables"],
+            ["seeds", "seeds_of", "rows", "rows_of", "tables", "all_tables"],
             _unique(f"results/runs/{benchmark}" for table in shared for benchmark in params.tables[table]),
         )
     found |= {_name(benchmark): _benchmark_stage(params, benchmark) for benchmark in _unique(others)}

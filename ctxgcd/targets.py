@@ -3,28 +3,26 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from ctxgcd.benchmarks.registry import SOURCES
+from ctxgcd.catalogue import METHODS
 from ctxgcd.config import PAIRED, Own, Params
 from ctxgcd.errors import UserError, nearest
 from ctxgcd.files import read_object
 from ctxgcd.names import number_text
+from ctxgcd.row_names import ROW, parse_row, refuse
 from ctxgcd.runs import (
     ESTIMATED,
-    ROW,
     Run,
-    active_epochs,
     estimate_file,
     identity,
     old_classes,
-    parse_row,
     read_estimate,
     read_seed,
-    refuse,
     resolve,
 )
 
@@ -43,28 +41,40 @@ BENCHMARK_FILE = re.compile(  # other than tables and runs
 
 
 def table_rows(params: Params, kind: str, benchmark: str) -> list[str]:
-    """Rows of a benchmark in a table of a kind, in order, each once."""
+    """Rows of a benchmark in the tables of a kind, in order, each once."""
     if kind == "main":
-        return params.rows.main
+        tables = [table for table, of in params.tables.items() if benchmark in of] or [""]
+        return list(dict.fromkeys(row for table in tables for row in main_rows(params, table)))
     if kind == "ablation":
-        return params.rows.ablation
+        return params.rows_of.get(f"ablation_{benchmark}", params.rows.ablation)
     if kind == "statistics":
         return [BASELINE, *table_pairs(params, kind, benchmark)]
     if kind == "terms":
-        return [row for row in dict.fromkeys(params.rows.main + params.rows.ablation) if parse_row(row)[0] != "kmeans"]
+        return _trained(params, benchmark)
     if kind in PAIRED:
         return list(dict.fromkeys(name for pair in table_pairs(params, kind, benchmark).items() for name in pair))
     return list(dict.fromkeys(row for _, _, row in sensitivity_points(params, benchmark)))
 
 
+def main_rows(params: Params, table: str) -> list[str]:
+    """Rows of a main table by its file stem: those that rows_of gives it, else those of rows.main."""
+    return params.rows_of.get(table, params.rows.main)
+
+
 def sensitivity_points(params: Params, benchmark: str) -> list[tuple[str, float, str]]:
     """(parameter, value, row) of every point of the grids; where full-paper already stands, the row is full-paper."""
     base = resolve(params, benchmark, "full-paper", params.seeds[0])
-    return [
+    points = [
         (key, value, "full-paper" if base[key] == value else f"full-paper+{key}={number_text(value)}")
         for key, grid in params.sensitivity.model_dump().items()
         for value in grid
     ]
+    if {row for _, _, row in points} == {"full-paper"}:
+        raise UserError(
+            f"benchmark {benchmark}: the sensitivity grids hold no value beside full-paper's own, so there is "
+            "nothing to compare; add a value under sensitivity"
+        )
+    return points
 
 
 def table_benchmarks(params: Params, table: str) -> list[str]:
@@ -81,12 +91,23 @@ def table_benchmarks(params: Params, table: str) -> list[str]:
 
 def table_runs(params: Params, table: str) -> list[Run]:
     """Every run that a table needs, each once, in the order of the table."""
+    return [run for benchmark in table_benchmarks(params, table) for run in runs_in(params, table, benchmark)]
+
+
+def runs_in(params: Params, table: str, benchmark: str) -> list[Run]:
+    """The runs of one benchmark in a table by its file stem."""
+    seeds = seeds_of(params, table.partition("_")[0], benchmark)
+    return [Run(benchmark, row, seed) for row in rows_in(params, table, benchmark) for seed in seeds]
+
+
+def rows_in(params: Params, table: str, benchmark: str) -> list[str]:
+    """Rows of one benchmark in a table by its file stem."""
     kind = table.partition("_")[0]
-    return [run for benchmark in table_benchmarks(params, table) for run in runs_of(params, kind, benchmark)]
+    return main_rows(params, table) if kind == "main" else table_rows(params, kind, benchmark)
 
 
 def runs_of(params: Params, kind: str, benchmark: str) -> list[Run]:
-    """The runs of one benchmark in a table of a kind."""
+    """The runs of one benchmark in all tables of a kind."""
     rows, seeds = table_rows(params, kind, benchmark), seeds_of(params, kind, benchmark)
     return [Run(benchmark, row, seed) for row in rows for seed in seeds]
 
@@ -107,20 +128,25 @@ def table_pairs(params: Params, kind: str, benchmark: str) -> dict[str, str]:
     names, and a row that then equals the other one is left out.
     """
     if kind in PAIRED:
-        asked: dict[str, str] = getattr(params.rows, kind)
+        asked: dict[str, str] = getattr(params.rows, PAIRED[kind])
         short = {row: _shortest(params, benchmark, row) for pair in asked.items() for row in pair}
         pairs: dict[str, str] = {}
         for row, against in asked.items():
             if short[row] != short[against] and pairs.setdefault(short[row], short[against]) != short[against]:
                 raise UserError(
-                    f"rows.{kind}: on {benchmark} '{row}' is '{short[row]}', which is compared with "
+                    f"rows.{PAIRED[kind]}: on {benchmark} '{row}' is '{short[row]}', which is compared with "
                     f"'{pairs[short[row]]}' already; leave one of the two out"
                 )
         return pairs
     if kind != "statistics":
         return {}
-    trained = [row for row in params.rows.main + params.rows.ablation if parse_row(row)[0] != "kmeans"]
-    return {row: BASELINE for row in trained if row != BASELINE}
+    return {row: BASELINE for row in _trained(params, benchmark) if row != BASELINE}
+
+
+def _trained(params: Params, benchmark: str) -> list[str]:
+    """The rows of a benchmark's main and ablation tables whose methods train."""
+    rows = [row for kind in ("main", "ablation") for row in table_rows(params, kind, benchmark)]
+    return [row for row in dict.fromkeys(rows) if parse_row(row).trains]
 
 
 def _shortest(params: Params, benchmark: str, row: str) -> str:
@@ -128,7 +154,7 @@ def _shortest(params: Params, benchmark: str, row: str) -> str:
     own = identity(resolve(params, benchmark, row, 0))
     match = ROW.fullmatch(row)
     assert match
-    for override in match["overrides"].split("+")[1:]:
+    for override in match["changed"].split("+")[1:]:
         shorter = row.replace(f"+{override}", "", 1)
         if identity(resolve(params, benchmark, shorter, 0)) == own:
             row = shorter
@@ -140,7 +166,7 @@ def seeds_of(params: Params, kind: str, benchmark: str) -> list[int]:
     if benchmark not in params.seeds_of:
         return params.seeds
     of = params.seeds_of[benchmark].model_dump()
-    seeds: list[int] = of.get(kind, of["ablation"])
+    seeds: list[int] = of.get(PAIRED.get(kind, kind), of["ablation"])
     return seeds
 
 
@@ -159,7 +185,7 @@ def planned_rows(params: Params) -> list[dict[str, Any]]:
         for table in [*params.tables, *single]
         for kind in [table.partition("_")[0]]
         for b in table_benchmarks(params, table)
-        for row in table_rows(params, kind, b)
+        for row in rows_in(params, table, b)
     ]
 
 
@@ -204,7 +230,7 @@ def runs_by_file(params: Params, benchmark: str) -> dict[str, list[Run]]:
     tables = {table: table_runs(params, table) for table in single + [f"{kind}_{benchmark}" for kind in kinds]}
     main = runs_of(params, "main", benchmark)
     every = list(dict.fromkeys(run for of in (main, *tables.values()) for run in of))
-    trained = [run for run in main if run.row != "kmeans"]
+    trained = [run for run in main if parse_row(run.row).trains]
     figures = ({"curves": trained} if trained else {}) | {"embedding": [shown_run(params, benchmark)]}
     figures |= {"sensitivity": tables[f"sensitivity_{benchmark}"]} if "sensitivity" in kinds else {}
     return (
@@ -232,12 +258,8 @@ def requested_benchmarks(params: Params, words: Iterable[str]) -> list[str]:
             requested += table_benchmarks(params, f"ablation_{match[1]}")
         elif match := TABLE_FILE.fullmatch(word):
             requested += table_benchmarks(params, match[1])
-            for benchmark in table_benchmarks(params, match[1]):
-                for row in table_rows(params, match[1].partition("_")[0], benchmark):
-                    _possible(params, benchmark, row)
         elif match := RUN_FILE.fullmatch(word):
-            resolve(params, match[1], match[2], read_seed(match[3]))
-            requested.append(_possible(params, match[1], match[2])["benchmark"])
+            requested.append(resolve(params, match[1], match[2], read_seed(match[3]))["benchmark"])
         elif match := BENCHMARK_FILE.fullmatch(word):
             requested += table_benchmarks(params, f"ablation_{match[1]}")
     return list(dict.fromkeys(requested or of_all))
@@ -280,30 +302,25 @@ def refuse_unknown_rules(words: Iterable[str], rules: Iterable[str]) -> None:
             refuse(folder, FOLDERS, f"command line, {word}", "folder")
 
 
-def check_all(params: Params) -> list[str]:
-    """Resolve every run that any table could ask for; raise the first fault, return the warnings.
+def check(params: Params, words: Sequence[str]) -> list[str]:
+    """Refuse a row of params.yaml that no method reads, and a run behind these targets that cannot be made.
 
-    A row of PAIRED may be possible on one benchmark and not on another, so it is resolved when it is asked for.
+    words: as of requested_benchmarks. A row that a benchmark cannot have is refused when it is asked for alone. Returns
+    warnings.
     """
-    warnings: dict[str, None] = {}
-    for pair in (pair for kind in PAIRED for pair in getattr(params.rows, kind).items()):
-        for row in pair:
+    for listed in (*params.rows.model_dump().values(), *params.rows_of.values()):
+        for row in listed if isinstance(listed, list) else [*listed, *listed.values()]:
             parse_row(row)
     for benchmark, entry in params.benchmarks.items():
         if entry.reader not in SOURCES:
             refuse(entry.reader, SOURCES, f"benchmarks.{benchmark}.reader", "reader")
-        for kind in ("main", "ablation", "sensitivity"):
-            for row in table_rows(params, kind, benchmark):
-                resolved = _possible(params, benchmark, row)
-                if resolved["method"] == "full" and (active := active_epochs(resolved)) < 5:
-                    said = f"{benchmark}/{row}: the context terms act in only {active} of {resolved['epochs']} epochs"
-                    warnings[said] = None
-        if table_rows(params, "sensitivity", benchmark) == ["full-paper"]:
-            raise UserError(
-                f"benchmark {benchmark}: the sensitivity grids hold no value beside full-paper's own, so there is "
-                "nothing to compare; add a value under sensitivity"
-            )
-    return list(warnings)
+    runs = {(run.benchmark, run.row) for word in words or ["all_tables"] for run in runs_behind(params, word)}
+    warnings = []
+    for benchmark, row in sorted(runs):
+        resolved = _possible(params, benchmark, row)
+        if said := METHODS[resolved["method"]].warning(resolved):
+            warnings.append(f"{benchmark}/{row}: {said}")
+    return warnings
 
 
 def _possible(params: Params, benchmark: str, row: str) -> dict[str, Any]:

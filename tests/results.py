@@ -64,8 +64,8 @@ def write_results(content: dict[str, Any], root: Path) -> dict[str, str]:
     write_photographs(root / "photographs")
     content["benchmarks"]["mine"] = {
         **{"reader": "folder", "path": str(root / "photographs"), "listing": "list.csv", "labelled": "labelled.txt"},
-        **{"classes": 6, "images": "any", "K": True, "protocol": "fashion", "entropy_weight": 1.0},
-        **{"overrides": {}, "settings": {}},
+        **{"classes": 6, "images": "any", "K": True, "protocol": "fashion", "overrides": {}},
+        **{"methods": content["benchmarks"]["fashion"]["methods"], "settings": {}},
     }
     content["tables"]["main_mine"] = ["mine"]
     content |= {"seeds": [0, 1], "rows": {**content["rows"], "main": ROWS}}

@@ -17,12 +17,13 @@ from torch.nn.functional import normalize
 from ctxgcd.context.pairs import mutual_same_label, released_pairs
 from ctxgcd.evaluation.accuracy import v2, v2b
 from ctxgcd.losses import cluster, cross_entropy, distill, entropy_gap, info_nce, neighbourhood, sup_con
+from ctxgcd.methods.optimiser import parameter_groups
+from ctxgcd.methods.schedules import cosine_lr, teacher_temperature
 from ctxgcd.models.heads import CosineClassifier, Projector
-from ctxgcd.training.optimiser import parameter_groups
-from ctxgcd.training.schedules import cosine_lr, teacher_temperature
 
-DEFAULT = Path(__file__).resolve().parents[1] / ".." / "shared" / "golden"
-GOLDEN = Path(os.environ.get("CTXGCD_GOLDEN", DEFAULT))
+TESTS = Path(__file__).resolve().parent
+SHARED, CARRIED = TESTS.parents[1] / "shared/golden", TESTS / "golden"  # all cases, and some of them
+GOLDEN = Path(os.environ.get("CTXGCD_GOLDEN") or (SHARED if SHARED.is_dir() else CARRIED))
 
 pytestmark = pytest.mark.skipif(
     not GOLDEN.is_dir(), reason=f"no golden values in {GOLDEN}: set CTXGCD_GOLDEN to their folder"

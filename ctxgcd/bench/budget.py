@@ -11,9 +11,10 @@ from typing import Any
 import torch
 
 from ctxgcd.bench.pictures import packed_photographs
-from ctxgcd.bench.training import Step, epoch_of, plain_loop, step_of, trainer_of
+from ctxgcd.bench.training import Step, begun, epoch_of, plain_loop, step_of
 from ctxgcd.bench.work import row_of, timed
 from ctxgcd.files import write_rows
+from ctxgcd.training.loop import train_epoch
 from ctxgcd.training.views import FreshViews
 
 COLUMNS = ["way", "part", "milliseconds", "views"]
@@ -69,9 +70,9 @@ def budget(out: Path, device: torch.device) -> list[dict[str, Any]]:
 
 
 def _ours(step: Step, folder: Path, images: int, device: torch.device, bank: bool) -> Clock:
-    trainer, clock = trainer_of(step, folder, images, device, bank), Clock(device)
-    epoch = epoch_of(step, trainer)
-    views, method, optimiser = trainer.views, trainer.method, trainer.optimiser
+    (row, source), clock = begun(step, folder, images, device, bank), Clock(device)
+    epoch = epoch_of(step, row, source)
+    views, method, [optimiser] = source.views, row.method, row.optimisers
     if isinstance(views, FreshViews):
         views.trunk = clock.wrap("trunk", views.trunk)  # type: ignore[assignment]
         views.cropper = _ClockedCropper(views.cropper, clock)  # type: ignore[assignment]
@@ -79,11 +80,11 @@ def _ours(step: Step, folder: Path, images: int, device: torch.device, bank: boo
         views.pair = clock.wrap("views", views.pair)  # type: ignore[method-assign]
     method.losses = clock.wrap("forward and losses", method.losses)  # type: ignore[method-assign]
     optimiser.step = clock.wrap("optimiser", optimiser.step)  # type: ignore[method-assign]
-    trainer._neighbour_lists = clock.wrap("neighbour lists", trainer._neighbour_lists)  # type: ignore[method-assign]
+    method.before_epoch = clock.wrap("neighbour lists", method.before_epoch)  # type: ignore[method-assign]
     backward = torch.Tensor.backward
     torch.Tensor.backward = clock.wrap("backward", backward)  # type: ignore[method-assign]
     try:
-        whole = timed(lambda: trainer._epoch(epoch), device)
+        whole = timed(lambda: train_epoch(row, source, epoch), device)
     finally:
         torch.Tensor.backward = backward  # type: ignore[method-assign]
     clock.seconds["other"] = whole - sum(clock.seconds.values())

@@ -14,10 +14,11 @@ from torch.profiler import ProfilerActivity, profile
 from torch.utils.flop_counter import FlopCounterMode
 
 from ctxgcd.bench.pictures import CROP, packed_photographs
-from ctxgcd.bench.training import MODEL, epoch_of, step_of, trainer_of
+from ctxgcd.bench.training import MODEL, begun, epoch_of, step_of
 from ctxgcd.bench.work import row_of
 from ctxgcd.files import write_text
 from ctxgcd.models.backbone import cut
+from ctxgcd.training.loop import train_epoch
 
 # Dense bf16 operations a second that the vendor's data sheets give, by a part of the card's name.
 PEAK = {"H200": 989e12, "H100": 989e12, "A100": 312e12, "L40S": 362e12}
@@ -66,17 +67,17 @@ def kernels(out: Path, device: torch.device, steps: int = 8) -> int:
     images = steps * step.p["batch_size"]
     with TemporaryDirectory() as name:
         packed_photographs(Path(name), images)
-        trainer = trainer_of(step, Path(name), images, device, bank=False)
-        epoch, waits = epoch_of(step, trainer), 0
+        row, source = begun(step, Path(name), images, device, bank=False)
+        epoch, waits = epoch_of(step, row, source), 0
         if on_cuda:
             with warnings.catch_warnings(record=True) as caught:
                 warnings.simplefilter("always")
                 torch.cuda.set_sync_debug_mode("warn")
-                trainer._epoch(epoch)
+                train_epoch(row, source, epoch)
                 torch.cuda.set_sync_debug_mode("default")
             waits = sum("synchronizing" in str(one.message) for one in caught)
         with profile(activities=[ProfilerActivity.CPU, *[ProfilerActivity.CUDA] * on_cuda]) as recorded:
-            trainer._epoch(epoch)
+            train_epoch(row, source, epoch)
     order = "self_cuda_time_total" if on_cuda else "self_cpu_time_total"
     table = recorded.key_averages().table(sort_by=order, row_limit=25, max_name_column_width=60)
     write_text(out, f"{steps} contextual steps of {step.views} views; the host waited {waits} times\n\n{table}\n")

@@ -18,7 +18,7 @@ from ctxgcd.benchmarks.source import read_manifest
 from ctxgcd.benchmarks.split import make_split, write_split
 from ctxgcd.errors import UserError
 from ctxgcd.images.store import open_store, pack
-from ctxgcd.images.streams import generator
+from ctxgcd.images.streams import Stream, generator
 from ctxgcd.images.views import Cropper
 from ctxgcd.training.devices import compute_alike
 
@@ -89,7 +89,7 @@ def packed_photographs(folder: Path, n: int) -> None:
 def _views(folder: Path, n: int, device: torch.device) -> float:
     compute_alike(device)  # as a training does
     cropper = Cropper(open_store(folder / "store.npz").to(device), CROP, MEAN, STD, device)
-    stream = generator(0, "views")
+    stream = Stream(generator(0, "views"))
 
     def loop() -> None:
         for ids in torch.arange(n).split(BATCH):

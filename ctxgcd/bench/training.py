@@ -22,18 +22,19 @@ from ctxgcd.context.batches import query_batch
 from ctxgcd.images.store import open_store
 from ctxgcd.images.views import Cropper
 from ctxgcd.methods.full import Full
-from ctxgcd.methods.method import Batch
+from ctxgcd.methods.optimiser import parameter_groups
+from ctxgcd.methods.step import Batch, Rows, weighted
 from ctxgcd.models.backbone import cut
 from ctxgcd.models.precision import has_bf16, kept
 from ctxgcd.runs import resolve
 from ctxgcd.training.devices import compiled, compute_alike
-from ctxgcd.training.loop import Trainer
-from ctxgcd.training.optimiser import parameter_groups
+from ctxgcd.training.loop import train_epoch
+from ctxgcd.training.row import Row
+from ctxgcd.training.source import Source
 from ctxgcd.training.views import BankViews, FreshViews
 
 MODEL, DEPTH = "vit_base_patch16_224.dino", 12
 BANK = 2  # kept views an image: how many there are changes no step's time
-TEACHER = 0.07
 PHOTOGRAPHS = 1500  # at most; more steps go through them again
 
 
@@ -86,8 +87,8 @@ def _labels(images: int, device: torch.device) -> Tensor:
 # -- ours --------------------------------------------------------------------------------------------------
 
 
-def trainer_of(step: Step, folder: Path, images: int, device: torch.device, bank: bool) -> Trainer:
-    """A trainer as train.run makes it, on `images` images."""
+def begun(step: Step, folder: Path, images: int, device: torch.device, bank: bool) -> tuple[Row, Source]:
+    """A run as train.run begins it, on `images` images."""
     compute_alike(device)
     precision, backbone = step.p["precision"], cut(_net(step, device), 1)
     if bank:
@@ -99,18 +100,19 @@ def trainer_of(step: Step, folder: Path, images: int, device: torch.device, bank
         store = open_store(folder / "store.npz").to(device)
         views = FreshViews(Cropper(store, CROP, MEAN, STD, device), backbone, precision, folder)
     method = Full(step.p)
-    network = method.network(backbone.tail, backbone.dim).to(device)
-    return Trainer(step.p, method, network.eval(), views, _labels(images, device), folder / "last.pt", "bench", {})
+    source = Source(views, _labels(images, device), precision, 0)
+    network = method.network(backbone.tail, backbone.dim, source.old_classes).to(device)
+    return Row(method, network.eval(), folder / "last.pt", "bench", {}), source
 
 
-def epoch_of(step: Step, trainer: Trainer) -> int:
-    """Prepare a trainer, so that an epoch costs what every one but the first does; return an epoch of the phase."""
+def epoch_of(step: Step, row: Row, source: Source) -> int:
+    """Prepare a run, so that an epoch costs what every one but the first does; return an epoch of the phase."""
     if step.context:  # the first epoch keeps the test view
-        trainer.features(torch.arange(len(trainer.labels), device=trainer.labels.device))
-    trainer.method.active_from = lambda: {"none": -1}  # type: ignore[method-assign]  # no sizes of terms in a step
+        source.features(row.network, torch.arange(len(source.labels), device=source.labels.device))
     epoch = step.p["T_warm"] if step.context else 0
-    if trainer.labels.device.type == "cuda" or isinstance(trainer.views, BankViews):
-        trainer._epoch(epoch)  # warm: an epoch that is cheap here
+    row.measured_in = frozenset()  # no sizes of terms in a step
+    if source.labels.device.type == "cuda" or isinstance(source.views, BankViews):
+        train_epoch(row, source, epoch)  # warm: an epoch that is cheap here
     return epoch
 
 
@@ -119,32 +121,38 @@ def _ours(
 ) -> float:
     step = step_of(device, precision, context)
     images, epochs, wanted = step.epochs(views)
-    trainer = trainer_of(step, folder, images, device, bank)
-    epoch = epoch_of(step, trainer)
-    return wanted * timed(lambda: [trainer._epoch(epoch) for _ in range(epochs)], device)
+    row, source = begun(step, folder, images, device, bank)
+    epoch = epoch_of(step, row, source)
+
+    def work() -> None:
+        for _ in range(epochs):
+            train_epoch(row, source, epoch)
+
+    return wanted * timed(work, device)
 
 
 def _evaluation(folder: Path, images: int, device: torch.device) -> float:
     step = step_of(device, "float32", context=True)
-    trainer = trainer_of(step, folder, images, device, bank=False)
+    row, source = begun(step, folder, images, device, bank=False)
     every = torch.arange(images, device=device)
-    trainer.features(every)
+    features = partial(source.features, row.network)
+    features(every)
 
     def work() -> None:
-        trainer.method.discover(trainer.network, trainer.features, trainer.labels, every, every[:0])
-        trainer._neighbour_lists()
+        row.method.discover(row.network, features, source.labels, every, every[:0])
+        source.look(row.network, 0).nearest(normalize(features(every), dim=1), step.p["k"] - 1)
 
     return timed(work, device)
 
 
 def _checkpoints(folder: Path, writes: int, device: torch.device) -> float:
     step = step_of(device, "float32", context=False)
-    trainer = trainer_of(step, folder, step.p["batch_size"], device, bank=True)
-    trainer._epoch(0)  # so that there is momentum to be kept
+    row, source = begun(step, folder, step.p["batch_size"], device, bank=True)
+    train_epoch(row, source, 0)  # so that there is momentum to be kept
 
     def loop() -> None:
         for _ in range(writes):
-            trainer._save()
+            row.save()
 
     return timed(loop, device)
 
@@ -160,8 +168,8 @@ def _step_of_248(device: torch.device) -> Step:
 
 def _ours_of_248(folder: Path, images: int, device: torch.device) -> float:
     step = _step_of_248(device)
-    trainer = trainer_of(step, folder, step.p["batch_size"], device, bank=False)
-    return timed(lambda: trainer._epoch(step.p["T_warm"]), device)
+    row, source = begun(step, folder, step.p["batch_size"], device, bank=False)
+    return timed(lambda: train_epoch(row, source, step.p["T_warm"]), device)
 
 
 # -- plainly -----------------------------------------------------------------------------------------------
@@ -198,23 +206,24 @@ def plain_loop(
     """
     p = step.p
     method, labels = Full(p), _labels(images, device)
-    network = method.network(_Whole(_net(step, device)), 768).to(device)
+    network = method.network(_Whole(_net(step, device)), 768, 5).to(device)
     groups = parameter_groups(network.named_parameters(), p["weight_decay"])
     optimiser = torch.optim.SGD(groups, lr=p["lr"], momentum=p["momentum"])
     lists = torch.stack([torch.randperm(images)[: p["k"] - 1] for _ in range(images)])
     decoded, forward = clocked("views", _decoded), clocked("forward and losses", method.losses)
     update = clocked("optimiser", optimiser.step)
 
-    def pair(ids: Tensor) -> Tensor:
-        return torch.cat([decoded(folder, ids, AUGMENT, device) for _ in range(2)])
+    def rows(ids: Tensor) -> Rows:
+        views = torch.cat([decoded(folder, ids, AUGMENT, device) for _ in range(2)])
+        return Rows(views, ids.to(device), labels[ids.to(device)])
 
     def loop() -> None:
         for ids in torch.arange(images).split(p["batch_size"]):
-            batch = Batch(pair(ids), labels[ids.to(device)])
+            groups = {"sampled": rows(ids)}
             if step.context:
-                around = query_batch(lists, p["neighbour_images"] // p["k"], torch.Generator())
-                batch = Batch(batch.sampled, batch.labels, pair(around), torch.cat([ids, around]).to(device))
-            loss = forward(network, batch, TEACHER)["loss"]
+                groups["neighbours"] = rows(query_batch(lists, p["neighbour_images"] // p["k"], torch.Generator()))
+            batch = Batch(groups)
+            loss = weighted(forward(network, batch).terms, method.weights(batch))
             optimiser.zero_grad()
             clocked("backward", loss.backward)()
             update()
@@ -252,7 +261,7 @@ def _plain_evaluation(folder: Path, images: int, device: torch.device) -> float:
 
 def _plain_checkpoints(folder: Path, writes: int, device: torch.device) -> float:
     step = step_of(device, "float32", context=False)
-    network = Full(step.p).network(_Whole(_net(step, device)), 768)
+    network = Full(step.p).network(_Whole(_net(step, device)), 768, 5)
     momentum = [torch.zeros_like(value) for value in network.parameters() if value.requires_grad]
 
     def loop() -> None:

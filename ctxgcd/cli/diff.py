@@ -22,8 +22,8 @@ def add(commands: Commands) -> None:
         "print what differs between two settings, or between two rows",
         "Print every value that differs between two named settings of params.yaml, or between two rows of a benchmark.",
         [
-            "ctxgcd diff paper released",
-            "ctxgcd diff paper released --benchmark cub",
+            "ctxgcd diff default scripts",
+            "ctxgcd diff default scripts --benchmark cub",
             "ctxgcd diff full-paper full-paper+tau=1.0 --benchmark cub --json",
         ],
     )
@@ -44,7 +44,11 @@ def _call(arguments: argparse.Namespace) -> None:
         print(f"{first} and {second} have the same values")
     else:
         rows = [
-            (key, *(NOT_READ if value is None else str(value) for value in values), REMARKS.get(key, ""))
+            (
+                key,
+                *(NOT_READ if value is None else str(value) for value in values),
+                REMARKS.get(key.rpartition(".")[2], ""),
+            )
             for key, values in found.items()
         ]
         print_table(("value", first, second, ""), rows)

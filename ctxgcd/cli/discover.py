@@ -25,7 +25,7 @@ def add(commands: Commands) -> None:
         [
             "ctxgcd discover photos --labels labels.csv --out birds",
             "ctxgcd discover photos --labels labels.csv --classes 50 --out birds",
-            "ctxgcd discover photos --labels labels.csv --settings paper --weights dino_vitb16.pth --out birds",
+            "ctxgcd discover photos --labels labels.csv --settings long --weights dino_vitb16.pth --out birds",
         ],
     )
     parser.add_file("folder", type=Path, metavar="FOLDER", help="images at any depth")
@@ -36,7 +36,7 @@ def add(commands: Commands) -> None:
     parser.add_argument(
         "--classes", type=_classes, default="auto", metavar="K", help="known and new classes together; default: auto"
     )
-    parser.add_argument("--settings", default="quick", help="quick (default) or paper: the full schedule, for a GPU")
+    parser.add_argument("--settings", default="quick", help="quick (default) or long: the full schedule, for a GPU")
     parser.add_argument(
         "--backbone", help="efficientnet_lite0, dino_vitb16 or, with --weights, a timm model; default: the settings'"
     )

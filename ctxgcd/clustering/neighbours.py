@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor
 
@@ -33,7 +35,13 @@ def _best(similarity: Tensor, columns: Tensor, k: int) -> Tensor:
 
 @torch.no_grad()
 @full_precision
-def nearest(features: Tensor, k: int, own: slice = slice(None), chunk: int = 4096) -> Tensor:
+def nearest(
+    features: Tensor,
+    k: int,
+    own: slice = slice(None),
+    chunk: int = 4096,
+    told: Callable[[int], None] = lambda rows: None,
+) -> Tensor:
     """Return the k nearest other rows of every row (or of those of the slice `own`), nearest first, by cosine.
 
     Equal computed similarities go to the lowest index, for every tile size whose products round alike. Of two tiles of
@@ -41,6 +49,7 @@ def nearest(features: Tensor, k: int, own: slice = slice(None), chunk: int = 409
     Memory: a few tiles of chunk x chunk numbers (below 0.5 GB at 4096) plus the result.
 
     features: float [N, d], L2-normalised, compared in float32. Returns int64 [N, k] on the same device.
+    told: called with the number of further own rows whose neighbours are found.
     Raises UserError when k is not in 1..N-1.
     """
     n = len(features)
@@ -66,4 +75,5 @@ def nearest(features: Tensor, k: int, own: slice = slice(None), chunk: int = 409
             take(a, similarity, columns)
         for columns in others:
             take(a, features[rows] @ features[columns].T, columns)
+        told(len(rows))
     return LOW_HALF - (torch.cat(best) & LOW_HALF)

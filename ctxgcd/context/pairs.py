@@ -66,13 +66,12 @@ def released_pairs(projections: Tensor, pseudo: Tensor, k: int) -> Tensor:
 
 
 @torch.no_grad()
-def mutual_over_dataset(lists: Tensor, image_ids: Tensor, pseudo: Tensor) -> Tensor:
+def mutual_over_dataset(nearest: Tensor, image_ids: Tensor, pseudo: Tensor) -> Tensor:
     """Return C_k with N_k taken over the whole data set instead of the batch.
 
     Rows are mutual when each one's image is in the list of the other's; rows of one image always are.
 
-    lists: int [N, k], each image's nearest other images. image_ids: int [n], each row's image.
+    nearest: int [n, k], the nearest other images of each row's image. image_ids: int [n], each row's image.
     """
-    own_lists = lists[image_ids]
-    near = (own_lists[:, :, None] == image_ids).any(dim=1) | _same(image_ids)
+    near = (nearest[:, :, None] == image_ids).any(dim=1) | _same(image_ids)
     return near & near.T & _same(pseudo) & ~_itself(len(image_ids), image_ids.device)

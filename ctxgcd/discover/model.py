@@ -13,8 +13,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import normalize
 
+from ctxgcd.catalogue import completed
+from ctxgcd.catalogue import load as load_method
 from ctxgcd.discover.output import MODEL
-from ctxgcd.methods.registry import TRAINED
 from ctxgcd.models import weights
 from ctxgcd.models.backbone import Backbone, cut
 from ctxgcd.models.network import Network
@@ -65,7 +66,7 @@ class Model:
         for rows in kept:
             with computing(precision, rows.device):
                 tail = self.network.tail(rows.float()).float()
-            cosines = self.network.classifier(tail)
+            cosines = self.network.classify(tail)
             shares, order = (cosines / self.parameters["student_temperature"]).softmax(dim=1).topk(2, dim=1)
             unit = normalize(tail, dim=1)
             nearest = (unit @ self.features.T).argmax(dim=1)
@@ -107,13 +108,13 @@ class Whole(nn.Module):
 
     def __init__(self, model: Model) -> None:
         super().__init__()
-        self.trunk, self.tail, self.classifier = model.backbone.trunk, model.network.tail, model.network.classifier
+        self.trunk, self.network = model.backbone.trunk, model.network
         self.temperature = model.parameters["student_temperature"]
         for name in ("mean", "std"):
             self.register_buffer(name, torch.tensor(model.parameters[name]).view(3, 1, 1))
 
     def forward(self, images: Tensor) -> tuple[Tensor, Tensor]:
-        cosines = self.classifier(self.tail(self.trunk((images - self.mean) / self.std)))
+        cosines = self.network.classify(self.network.tail(self.trunk((images - self.mean) / self.std)))
         return cosines, (cosines / self.temperature).softmax(dim=1)
 
 
@@ -132,7 +133,7 @@ def build(
     net = weights.build(parameters["model"], parameters["crop"])
     net.load_state_dict(state)
     backbone = cut(net.eval().requires_grad_(False), parameters["tail_blocks"])
-    trained = TRAINED[parameters["method"]](parameters).network(backbone.tail, backbone.dim)
+    trained = load_method(parameters["method"])(completed(parameters)).network(backbone.tail, backbone.dim, known)
     trained.load_state_dict(network)
     assert isinstance(trained, Network)
     if features is None:

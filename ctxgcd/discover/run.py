@@ -7,6 +7,7 @@ import json
 import unicodedata
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -30,6 +31,7 @@ from ctxgcd.estimate import estimate_k
 from ctxgcd.features import extract_test_view, extract_view_bank, load_kept
 from ctxgcd.files import clear_unfinished, read_object, read_rows, replacing, write_rows, write_text
 from ctxgcd.images.store import left_out, pack
+from ctxgcd.models.backbone import Backbone, cut
 from ctxgcd.models.weights import prepare
 from ctxgcd.names import counted
 from ctxgcd.runs import code_hash, identity
@@ -146,13 +148,17 @@ class _Work:
             files["view_bank"] = place / "view_bank.npy"
         if not all(file.exists() for file in files.values()):
             cropper = open_cropper(v, store, device)
-            trunk = load_backbone(v, v["tail_blocks"], v["precision"], prepared, device)
+            trunk = self._backbone(prepared)
             if not files["test_view"].exists():
                 extract_test_view(trunk, cropper, v["precision"], files["test_view"])
             if "view_bank" in files and not files["view_bank"].exists():
                 bank = (v["view_bank"], v["view_bank_seed"], v["precision"], files["view_bank"])
                 extract_view_bank(trunk, cropper, images, *bank)
         return place, files
+
+    def _backbone(self, prepared: Path) -> Backbone:
+        v = self.values
+        return load_backbone(v, partial(cut, tail_blocks=v["tail_blocks"]), v["precision"], prepared, self.device)
 
     @torch.no_grad()
     def _estimate(
@@ -163,7 +169,7 @@ class _Work:
         how = estimate_of(len(split), known, v["threads"])
         file = place / f"estimate-{_short([how, split.to_csv()])}.json"
         if not file.exists():
-            tail = load_backbone(v, v["tail_blocks"], v["precision"], files["weights"], self.device).tail
+            tail = self._backbone(files["weights"]).tail
             kept = load_kept(files["test_view"], (len(split),)).split(BATCH)
             frozen = torch.cat([tail(rows.to(self.device).float()).float().cpu() for rows in kept]).numpy()
             labels = split["class_id"].to_numpy("int64")

@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import Any, Literal
 
 import yaml
-from pydantic import Field
 
-from ctxgcd.config import Backbone, Closed, Estimate, Protocol, Settings, validated
+from ctxgcd.catalogue import METHODS
+from ctxgcd.config import Backbone, Estimate, MethodValues, Protocol, validated
 from ctxgcd.errors import UserError, nearest
-from ctxgcd.names import CONTEXT_TERMS
-from ctxgcd.runs import refuse
+from ctxgcd.row_names import refuse
+from ctxgcd.sections import Closed, without_defaults
 
 FILE = Path(__file__).parent / "presets.yaml"
 STEPS = 8  # an epoch should have so many, where the images allow it
@@ -26,9 +26,8 @@ class Preset(Closed):
 
     method: Literal["full", "simgcd"]
     variant: Literal["paper", "released", "mended"]
-    entropy_weight: float = Field(ge=0)
     protocol: Protocol
-    settings: Settings
+    methods: MethodValues
     overrides: dict[str, dict[str, Any]]
 
 
@@ -74,12 +73,20 @@ def chosen(name: str, backbone: str | None, weights: str | None, size: int | Non
         "method": preset.method,
         "variant": preset.variant,
         "preset": name,
-        "context_terms": list(CONTEXT_TERMS),
-        "entropy_weight": preset.entropy_weight,
-        **validated(Protocol, protocol, f"--settings {name}").model_dump(),
-        **preset.settings.model_dump(),
+        "context_terms": list(METHODS[preset.method].ablated.values()),
+        **without_defaults(Protocol, validated(Protocol, protocol, f"--settings {name}").model_dump()),
+        **_values(preset),
         **entry.model_dump(),
     }
+
+
+def _values(preset: Preset) -> dict[str, Any]:
+    """The sections that the preset's method reads, flat."""
+    values: dict[str, Any] = {}
+    for method, section in METHODS[preset.method].sections.items():
+        made = validated(section, preset.methods.get(method, {}), f"{FILE.name}: methods.{method}")
+        values |= without_defaults(section, made.model_dump())
+    return values
 
 
 def _backbone(name: str, weights: str | None, known: dict[str, Backbone]) -> tuple[Backbone, dict[str, Any]]:

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from ctxgcd.images.resize import Taps, enlarge, enlarging_taps
 from ctxgcd.images.store import Store
+from ctxgcd.images.streams import Draws
 
 CPU = torch.device("cpu")
 
@@ -43,12 +44,12 @@ class Cropper:
         rows = reach + tops[:, None]
         return self._normalised(self._gathered(ids, rows, columns))
 
-    def train_view(self, ids: Tensor, generator: torch.Generator, own: slice = slice(None)) -> Tensor:
+    def train_view(self, ids: Tensor, drawn: Draws, own: slice = slice(None)) -> Tensor:
         """A random crop over the whole image and a flip with p = 0.5, drawn for every image on its own.
 
         own: which of them to make. All are drawn, so that those of one image do not depend on who makes the others.
         """
-        draws = torch.rand(len(ids), 3, generator=generator, dtype=torch.float64)[own]
+        draws = drawn.crop(ids)[own]
         ids = ids[own].to(self.store.pixels.device)
         draws = draws.to(ids.device, non_blocking=True)
         tops = (draws[:, 0] * (self.store.heights[ids] - self.crop + 1)).long()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -9,9 +10,10 @@ from torch import Tensor
 from torch.nn.functional import normalize
 
 from ctxgcd.context import pairs
+from ctxgcd.context.batches import query_batch
 from ctxgcd.losses import cluster, neighbourhood
-from ctxgcd.methods.method import Batch
 from ctxgcd.methods.simgcd import SimGCD, joined
+from ctxgcd.methods.step import Batch, Group, Look, Losses, Plan, Rows
 from ctxgcd.models.network import Network, Outputs
 
 
@@ -28,32 +30,48 @@ class Full(SimGCD):
         self.start = parameters["T_warm"] + parameters["context_delay"]
         self.variant = {"paper": self.paper, "released": self.released, "mended": self.mended}[parameters["variant"]]
 
-    def weights(self) -> dict[str, float]:
-        return super().weights() | {term: self.p[f"lambda_{term[-1]}"] for term in self.p["context_terms"]}
+    def terms(self) -> dict[str, int]:
+        return super().terms() | dict.fromkeys(self.p["context_terms"], self.start)
 
-    def active_from(self) -> dict[str, int]:
-        return super().active_from() | dict.fromkeys(self.p["context_terms"], self.start)
+    def weights(self, batch: Batch) -> dict[str, float]:
+        lambda_n, lambda_c = (self.p.get(name, 0.0) for name in ("lambda_n", "lambda_c"))  # absent where ablated
+        context = {"L_n": lambda_n, "L_c": lambda_c}
+        return super().weights(batch) | {term: context[term] for term in self.p["context_terms"]}
 
-    def needs_neighbours(self, epoch: int) -> bool:
-        return epoch >= self.start
+    def before_epoch(self, network: Network, look: Look) -> Plan:
+        """From epoch `start` on, with the images around random queries as a second group of every step."""
+        plan = super().before_epoch(network, look)
+        if look.epoch < self.start:
+            return plan
+        k, over_dataset = self.p["k"], self.p["reciprocal"] == "dataset"
+        features = normalize(look.features(torch.arange(len(look.labels), device=look.labels.device)), dim=1)
+        lists = look.nearest(features, k if over_dataset else k - 1).cpu()
+        queries, drawn = self.p["neighbour_images"] // k, look.stream("queries")
+        steps = []
+        for step in plan.steps:
+            around = Group(query_batch(lists[:, : k - 1], queries, drawn))
+            groups = {"sampled": step["sampled"], "neighbours": around}
+            if over_dataset:
+                groups = {name: Group(group.ids, {"nearest": lists[group.ids]}) for name, group in groups.items()}
+            steps.append(groups)
+        return replace(plan, steps=steps)
 
-    def losses(self, network: Network, batch: Batch, teacher: float | None) -> dict[str, Tensor]:
-        if batch.neighbours is None:
-            return super().losses(network, batch, teacher)
+    def losses(self, network: Network, batch: Batch) -> Losses:
+        if "neighbours" not in batch.groups:
+            return super().losses(network, batch)
         sampled, context = self.variant(network, batch)
-        return self.weighted(self.baseline(sampled, batch.labels, teacher) | context)
+        return Losses(self.baseline(sampled, batch) | context)
 
     def paper(self, network: Network, batch: Batch) -> tuple[Outputs, dict[str, Tensor]]:
         """Both terms on both views of all q * k + M images, on L2-normalised projections."""
-        assert batch.neighbours is not None
-        p, sampled, images = self.p, len(batch.sampled) // 2, len(batch.sampled) // 2 + len(batch.neighbours) // 2
-        out = network(joined(batch.sampled, batch.neighbours))
+        p, around = self.p, batch.groups["neighbours"]
+        sampled, images = len(batch.sampled.ids), len(batch.sampled.ids) + len(around.ids)
+        out = network(joined(batch.sampled.views, around.views))
         z, pseudo = normalize(out.projections, dim=1), out.logits.detach().argmax(dim=1)
         terms = {}
         if "L_n" in p["context_terms"]:
-            terms["L_n"] = neighbourhood.paper(
-                z, self.same_context(pairs.mutual_same_label, z, pseudo, batch), p["delta"]
-            )
+            same = self.same_context(pairs.mutual_same_label, z, pseudo, batch.sampled, around)
+            terms["L_n"] = neighbourhood.paper(z, same, p["delta"])
         if "L_c" in p["context_terms"]:
             terms["L_c"] = cluster.paper(z[:images], z[images:], pseudo[:images], pseudo[images:], p["K"], p["tau"])
         of_sampler = torch.arange(sampled, device=z.device)
@@ -61,24 +79,22 @@ class Full(SimGCD):
 
     def released(self, network: Network, batch: Batch) -> tuple[Outputs, dict[str, Tensor]]:
         """L_n on the neighbour images, which takes no part in the backward pass; L_c on the sampled images."""
-        assert batch.neighbours is not None
-        p, out, terms = self.p, network(batch.sampled), {}
+        p, out, terms = self.p, network(batch.sampled.views), {}
         if "L_n" in p["context_terms"]:
             with torch.no_grad():
-                around = network(batch.neighbours)
+                around = network(batch.groups["neighbours"].views)
                 same = pairs.released_pairs(around.projections, around.logits.argmax(dim=1), p["k"])
                 terms["L_n"] = neighbourhood.released(around.projections, same, p["delta"])
         return out, terms | self.released_cluster(out)
 
     def mended(self, network: Network, batch: Batch) -> tuple[Outputs, dict[str, Tensor]]:
         """As released, with L_n's gradient, nearest rows, both directions and the label of i and j."""
-        assert batch.neighbours is not None
-        p, sampled = self.p, len(batch.sampled)
-        out = network(torch.cat([batch.sampled, batch.neighbours]))
+        p, sampled, neighbours = self.p, len(batch.sampled.views), batch.groups["neighbours"]
+        out = network(torch.cat([batch.sampled.views, neighbours.views]))
         own, around, terms = out[:sampled], out[sampled:], {}
         if "L_n" in p["context_terms"]:
             pseudo = around.logits.detach().argmax(dim=1)
-            same = self.same_context(pairs.mended_pairs, around.projections, pseudo, batch)
+            same = self.same_context(pairs.mended_pairs, around.projections, pseudo, neighbours)
             terms["L_n"] = neighbourhood.mended(around.projections, same, p["delta"])
         return own, terms | self.released_cluster(own)
 
@@ -91,10 +107,9 @@ class Full(SimGCD):
         view_1, view_2 = out.projections[:images], out.projections[images:]
         return {"L_c": cluster.released(view_1, view_2, pseudo, self.p["K"], self.p["tau"])}
 
-    def same_context(self, over_batch: Any, rows: Tensor, pseudo: Tensor, batch: Batch) -> Tensor:
-        """s_ij, with neighbours sought in the batch or over the dataset, for rows of two views."""
+    def same_context(self, over_batch: Any, rows: Tensor, pseudo: Tensor, *groups: Rows) -> Tensor:
+        """s_ij, with neighbours sought in the batch or over the dataset, for the rows of two views of these groups."""
         if self.p["reciprocal"] == "batch":
             return over_batch(rows, pseudo, self.p["k"])
-        assert batch.image_ids is not None
-        assert batch.lists is not None
-        return pairs.mutual_over_dataset(batch.lists, batch.image_ids[-(len(rows) // 2) :].repeat(2), pseudo)
+        ids, nearest = (torch.cat(parts) for parts in zip(*((g.ids, g.given["nearest"]) for g in groups), strict=True))
+        return pairs.mutual_over_dataset(nearest.repeat(2, 1), ids.repeat(2), pseudo)

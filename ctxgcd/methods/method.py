@@ -1,36 +1,24 @@
-"""What every trained method is to the loop: its network, its loss terms and their weights, its predictions."""
+"""What a method is to the training: its network, the plan of an epoch, its loss terms, its predictions."""
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+import torch
 from torch import Tensor, nn
 from torch.nn.functional import normalize
 
 from ctxgcd.losses import info_nce, sup_con
+from ctxgcd.methods.optimiser import parameter_groups
+from ctxgcd.methods.schedules import cosine_lr
+from ctxgcd.methods.step import Batch, Look, Losses, Plan
+from ctxgcd.models import backbone
+from ctxgcd.models.backbone import Backbone
 from ctxgcd.models.network import TailNetwork
-
-
-@dataclass(frozen=True)
-class Batch:
-    """One step's input.
-
-    Attributes:
-        sampled: the trunk's output for two views of the M sampled images, view 1's M rows then view 2's.
-        labels: int64 [M], the class of a labelled image, -1 of an unlabelled one.
-        neighbours: the same for the q * k images around the queries, or None while no context term acts.
-        image_ids: int64 [M + q * k], which image each row of a view is; None where `neighbours` is.
-        lists: int64 [N, k], each image's nearest others; None unless neighbours are sought over the dataset.
-    """
-
-    sampled: Tensor
-    labels: Tensor
-    neighbours: Tensor | None = None
-    image_ids: Tensor | None = None
-    lists: Tensor | None = None
 
 
 @dataclass(frozen=True)
@@ -43,48 +31,114 @@ class Discovery:
 
 
 class Method(ABC):
-    """A method that trains the tail and its heads; `p` holds the run's resolved parameters."""
+    """A method that trains the tail and its heads; `p` holds the run's resolved parameters.
 
+    State that outlives an epoch lies in the network, as buffers or frozen submodules that are there from the beginning,
+    so that the checkpoint, a resumed run and final.pt carry it; what `before_epoch` makes anew may be a non-persistent
+    buffer. `losses` and the backward pass change no state but running statistics of heads: the sizes of terms are
+    measured by further backward passes.
+    """
+
+    logged: ClassVar[tuple[str, ...]] = ()  # columns of history.csv beside the terms
     decays_all: ClassVar[bool] = False  # weight decay on biases and 1-d parameters too
-    has_teacher: ClassVar[bool] = False  # whether a teacher's temperature is scheduled
 
     def __init__(self, parameters: dict[str, Any]) -> None:
         self.p = parameters
 
+    # -- before the training ---------------------------------------------------------------------------------
+
+    def cut(self, net: nn.Module) -> Backbone:
+        """The backbone's frozen trunk and its tail, with the parameters that train marked by requires_grad.
+
+        net: the timm model, frozen. A method with a cut of its own needs fresh views: kept ones are of this cut.
+        """
+        return backbone.cut(net, self.p["tail_blocks"])
+
     @abstractmethod
-    def network(self, tail: nn.Module, dim: int) -> TailNetwork:
+    def network(self, tail: nn.Module, dim: int, old_classes: int) -> TailNetwork:
         """The tail with this method's heads; dim: length of the tail's feature."""
 
-    @abstractmethod
-    def weights(self) -> dict[str, float]:
-        """What multiplies each term in the loss."""
+    def stage(self) -> Method | None:
+        """A method that trains the same network before epoch 0, with epochs, optimiser and checkpoint of its own."""
+        return None
 
-    @abstractmethod
-    def losses(self, network: Any, batch: Batch, teacher: float | None) -> dict[str, Tensor]:
-        """Each term under its name in history.csv and their weighted sum under `loss`, all scalars.
+    def prepare(self, network: Any, look: Look) -> None:
+        """Change parameters and buffers once, after the stage and before epoch 0; not repeated when a run resumes.
 
-        teacher: the teacher's temperature in this epoch, None where the method has no teacher.
+        Their values alone: which parameters train, and what there is, is as `cut` and `network` made it.
         """
+
+    def optimisers(self, network: TailNetwork) -> list[torch.optim.Optimizer]:
+        """The optimisers, all of which step. A parameter group with a `factor` follows `learning_rate`, times it."""
+        named = list(network.named_parameters())
+        tail = [(name, parameter) for name, parameter in named if name.startswith("tail.")]
+        heads = [(name, parameter) for name, parameter in named if not name.startswith("tail.")]
+        groups = [
+            {**group, "factor": factor}
+            for part, factor in ((tail, self.p["tail_lr_factor"]), (heads, 1.0))
+            for group in parameter_groups(part, self.p["weight_decay"], self.decays_all)
+        ]
+        return [torch.optim.SGD(groups, lr=self.p["lr"], momentum=self.p["momentum"], fused=True)]
+
+    # -- an epoch --------------------------------------------------------------------------------------------
+
+    def learning_rate(self, epoch: int) -> float:
+        """The learning rate of an epoch."""
+        return cosine_lr(epoch, self.p["epochs"], self.p["lr"], self.p["lr_floor"])
+
+    def before_epoch(self, network: Any, look: Look) -> Plan:
+        """The steps of an epoch; buffers of the network may be changed."""
+        return Plan(look.sampled(self.p["batch_size"]))
+
+    # -- a step ----------------------------------------------------------------------------------------------
+
+    @abstractmethod
+    def terms(self) -> dict[str, int]:
+        """The loss terms by their names in history.csv, each with the first epoch in which it acts."""
+
+    @abstractmethod
+    def weights(self, batch: Batch) -> dict[str, float]:
+        """What multiplies each term in the loss of a step."""
+
+    @abstractmethod
+    def losses(self, network: Any, batch: Batch) -> Losses:
+        """The terms of a step, not yet weighted, in the order in which they are summed."""
+
+    def after_step(self, network: Any, batch: Batch, kept: Mapping[str, Any]) -> None:
+        """Change buffers of the network after the optimisers have stepped; called without gradient."""
+
+    # -- after the training ----------------------------------------------------------------------------------
 
     @abstractmethod
     def discover(
         self, network: Any, features: Callable[[Tensor], Tensor], labels: Tensor, unlabelled: Tensor, test: Tensor
     ) -> Discovery:
-        """Give a class to each image of D^u and of the test part, after the last epoch.
+        """Give a class to each image of D^u and of the test part, after the last epoch (methods/endings.py).
 
         Args:
-            features: backbone features float [n, d] of the test view of images given by id.
+            features: ids int64 [n] -> float32 [n, dim], the tail's feature of the test view.
             labels: int64 [N], the class of each training image of D^l, -1 for D^u.
             unlabelled, test: image ids int64.
         """
 
-    def active_from(self) -> dict[str, int]:
-        """First epoch in which each term acts."""
-        return dict.fromkeys(self.weights(), 0)
+    def collapsed(self, last: Mapping[str, Any]) -> bool:
+        """Whether the projections of the last epoch were all alike, by its row of history.csv.
 
-    def needs_neighbours(self, epoch: int) -> bool:
-        """Whether the batches of this epoch hold queries and their neighbours."""
-        return False
+        InfoNCE is then that of chance, log(2B - 1), and the contrastive terms have next to no gradient.
+        """
+        return "info_nce" in last and abs(last["info_nce"] - math.log(2 * self.p["batch_size"] - 1)) < 1e-3
+
+    # -- shared ----------------------------------------------------------------------------------------------
+
+    def columns(self) -> Sequence[str]:
+        """Columns of history.csv."""
+        return ("epoch", "lr", *self.logged, "loss", *self.terms())
+
+    def representation_weights(self) -> dict[str, float]:
+        """The weights of the terms of L_rep."""
+        supervised_weight = self.p["supervised_weight"]
+        info_nce_weight, sup_con_weight = self.p["info_nce_weight"], self.p["sup_con_weight"]
+        return {"info_nce": info_nce_weight * (1 - supervised_weight), "sup_con": sup_con_weight * supervised_weight}
 
     def representation(self, projections: Tensor, labels: Tensor) -> dict[str, Tensor]:
         """The terms of L_rep on raw projections [2M, p]; labels int64 [M], -1 where unlabelled."""
@@ -93,10 +147,3 @@ class Method(ABC):
             "info_nce": info_nce(z, self.p["info_nce_temperature"]),
             "sup_con": sup_con(z, labels, labels >= 0, self.p["sup_con_temperature"]),
         }
-
-    def weighted(self, terms: dict[str, Tensor]) -> dict[str, Tensor]:
-        """The terms with their weighted sum under `loss`."""
-        weights = self.weights()
-        loss = sum(weights[name] * value for name, value in terms.items())
-        assert isinstance(loss, Tensor)
-        return {"loss": loss, **terms}

@@ -2,55 +2,59 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from dataclasses import replace
 
 import torch
 from torch import Tensor, nn
 
 from ctxgcd.losses import cross_entropy, distill, entropy_gap
-from ctxgcd.methods.method import Batch, Discovery, Method
+from ctxgcd.methods.endings import ByClassifier
+from ctxgcd.methods.schedules import teacher_temperature
+from ctxgcd.methods.step import Batch, Look, Losses, Plan
 from ctxgcd.models.network import Network, Outputs
 
-CHUNK = 8192  # images whose features are held at a time
 
-
-class SimGCD(Method):
+class SimGCD(ByClassifier):
     """Tail and heads trained with L_rep + L_cls; the classifier's argmax is the class."""
 
-    has_teacher = True
+    logged = ("teacher_temperature",)
 
-    def network(self, tail: nn.Module, dim: int) -> Network:
+    def network(self, tail: nn.Module, dim: int, old_classes: int) -> Network:
         p = self.p
         return Network(tail, dim, p["K"], p["projector_width"], p["projection_dim"], p["seed"])
 
-    def weights(self) -> dict[str, float]:
-        supervised = self.p["supervised_weight"]
-        unsupervised = dict.fromkeys(("info_nce", "distill", "entropy"), 1 - supervised)
-        unsupervised["entropy"] *= self.p["entropy_weight"]
-        return unsupervised | {"sup_con": supervised, "cls": supervised}
+    def before_epoch(self, network: Network, look: Look) -> Plan:
+        told = {"teacher_temperature": self.teacher_temperature(look.epoch)}
+        return replace(super().before_epoch(network, look), told=told)
 
-    def losses(self, network: Network, batch: Batch, teacher: float | None) -> dict[str, Tensor]:
-        return self.weighted(self.baseline(network(batch.sampled), batch.labels, teacher))
+    def terms(self) -> dict[str, int]:
+        return dict.fromkeys(("info_nce", "sup_con", "distill", "entropy", "cls"), 0)
 
-    def discover(
-        self, network: Network, features: Callable[[Tensor], Tensor], labels: Tensor, unlabelled: Tensor, test: Tensor
-    ) -> Discovery:
-        def classes(ids: Tensor) -> Tensor:
-            found = [network.classifier(features(part)).argmax(dim=1) for part in ids.split(CHUNK) if len(part)]
-            return torch.cat(found) if found else ids
+    def weights(self, batch: Batch) -> dict[str, float]:
+        supervised_weight, entropy_weight = self.p["supervised_weight"], self.p["entropy_weight"]
+        return {
+            **self.representation_weights(),
+            "distill": 1 - supervised_weight,
+            "entropy": (1 - supervised_weight) * entropy_weight,
+            "cls": supervised_weight,
+        }
 
-        with torch.no_grad():
-            return Discovery(classes(unlabelled), classes(test), found={})
+    def losses(self, network: Network, batch: Batch) -> Losses:
+        return Losses(self.baseline(network(batch.sampled.views), batch))
 
-    def baseline(self, out: Outputs, labels: Tensor, teacher: float | None) -> dict[str, Tensor]:
-        """The terms of L_baseline; out holds 2M rows, labels int64 [M], -1 where unlabelled."""
-        assert teacher is not None
-        student = self.p["student_temperature"]
+    def baseline(self, out: Outputs, batch: Batch) -> dict[str, Tensor]:
+        """The terms of L_baseline; out: of the two views of the sampled images, 2M rows."""
+        labels, student = batch.sampled.labels, self.p["student_temperature"]
         return self.representation(out.projections, labels) | {
-            "distill": distill(out.logits, teacher, student),
+            "distill": distill(out.logits, self.teacher_temperature(batch.epoch), student),
             "entropy": entropy_gap(out.logits, student),
             "cls": cross_entropy(out.logits, labels, labels >= 0, student),
         }
+
+    def teacher_temperature(self, epoch: int) -> float:
+        p = self.p
+        start, end = p["teacher_temperature_start"], p["teacher_temperature_end"]
+        return teacher_temperature(epoch, p["teacher_warmup_epochs"], start, end, p["teacher_schedule"])
 
 
 def joined(*parts: Tensor) -> Tensor:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Self
 
 from torch import Tensor, nn
 
@@ -24,11 +24,16 @@ class Outputs:
 
 
 class TailNetwork(nn.Module):
-    """The backbone's tail; a method adds its heads."""
+    """The backbone's tail, which stays in evaluation mode; a method adds its heads, which follow the network's mode."""
 
     def __init__(self, tail: nn.Module) -> None:
         super().__init__()
         self.tail = tail
+
+    def train(self, mode: bool = True) -> Self:
+        super().train(mode)
+        self.tail.eval()
+        return self
 
 
 class Network(TailNetwork):
@@ -44,6 +49,10 @@ class Network(TailNetwork):
         """The outputs for the trunk's kept output [n, ...]."""
         features = self.tail(kept)
         return Outputs(features, self.projector(features), self.classifier(features))
+
+    def classify(self, features: Tensor) -> Tensor:
+        """Cosines [n, K] for the tail's features [n, d]."""
+        return self.classifier(features)
 
 
 class ContrastiveNetwork(TailNetwork):

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from ctxgcd.catalogue import METHODS
 from ctxgcd.config import Params
 from ctxgcd.errors import UserError
 from ctxgcd.files import read_object, read_rows, undamaged
@@ -79,13 +80,13 @@ class Measured:
 
     def rate(self, benchmark: str, p: Mapping[str, Any]) -> Rate:
         """The rate of a run: the user's, else of finished runs like it, else of `make bench`, else assumed."""
-        if self.asked and p["method"] != "kmeans":
+        if self.asked and METHODS[p["method"]].trains:
             return Rate(self.asked, self.asked, VARIABLE)
         if found := self._alike(benchmark, p):
             done = sum(run.work.views + run.work.distances for run in found)
             rate = done / sum(run.seconds for run in found)
             return Rate(rate, rate, _named(found))
-        if p["method"] == "kmeans":
+        if not METHODS[p["method"]].trains:
             return Rate(None, None, "k-means: not measured here, counted as 0 hours")
         way = "view bank" if p["view_bank"] else "exact"
         for precision in (p["precision"], "float32"):  # bf16 is measured where a device has instructions for it
@@ -103,8 +104,8 @@ class Measured:
             of_device = [run.of_device for run in found if run.of_device is not None]
             return Memory(max(run.host for run in found), max(of_device, default=None), _named(found))
         row = self.bench.get(BENCHED_MEMORY)
-        exact = p["method"] != "kmeans" and not p["view_bank"] and _benched(p)
-        if row and exact and p["batch_size"] + images_around(p) <= BENCHED_STEP:
+        exact = METHODS[p["method"]].trains and not p["view_bank"] and _benched(p)
+        if row and exact and p["batch_size"] + images_around(p, p["epochs"] - 1) <= BENCHED_STEP:
             peak, on_host = float(row["ours"]), row["device"].startswith("cpu:")
             source = f"make bench, a float32 step of {BENCHED_STEP} images; {row['device']}"
             return Memory(peak if on_host else None, None if on_host else peak, source)
@@ -185,7 +186,9 @@ def _finished(params: Params) -> list[Finished]:
 def _kind(p: Mapping[str, Any]) -> tuple[Any, ...]:
     """What decides how long a view takes: backbone, size, precision, what trains, and whether the trunk runs."""
     seen = (p["model"], p["crop"], p["precision"])
-    return (*seen, None, False) if p["method"] == "kmeans" else (*seen, p["tail_blocks"], bool(p["view_bank"]))
+    if not METHODS[p["method"]].trains:
+        return (*seen, None, False)
+    return (*seen, p["tail_blocks"], bool(p["view_bank"]))
 
 
 def _benched(p: Mapping[str, Any]) -> bool:

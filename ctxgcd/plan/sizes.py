@@ -8,6 +8,7 @@ from typing import Any
 
 from ctxgcd.benchmarks.registry import source_of
 from ctxgcd.benchmarks.source import store_bytes
+from ctxgcd.catalogue import METHODS
 from ctxgcd.config import Benchmark, Images
 from ctxgcd.plan.work import classes_of, kept_views
 
@@ -67,7 +68,7 @@ def disk_of(entry: Benchmark, images: Images, resize: int, runs: list[dict[str, 
     sample = 2 * shape.dim * min(SAMPLE, images.train)
     scratch = [0]
     for p, own in zip(runs, weights, strict=True):
-        if p["method"] != "kmeans":
+        if METHODS[p["method"]].trains:
             test_view = every * shape.values(crop, p["tail_blocks"]) * (2 if p["precision"] == "bf16" else 4)
             in_file = not p["view_bank"] and IN_MEMORY < test_view <= ON_DISK
             scratch.append(2 * own + test_view * in_file)  # weights and momentum, to resume from
@@ -77,9 +78,5 @@ def disk_of(entry: Benchmark, images: Images, resize: int, runs: list[dict[str, 
 def _weights(shape: Shape, classes: int, p: dict[str, Any]) -> int:
     """Bytes of a run's final.pt: trained blocks, heads and centres in float32."""
     values = classes * shape.dim  # classifier or centres
-    if p["method"] != "kmeans":
-        width, out = p["projector_width"], p["projection_dim"]
-        values += p["tail_blocks"] * shape.block + (shape.dim + 1 + width + 1) * width + (width + 1) * out
-    if p["method"] == "gcd":
-        values += p["gcd_head_dim"] * out
+    values += p.get("tail_blocks", 0) * shape.block + METHODS[p["method"]].head_values(p, shape.dim)
     return 4 * values

@@ -8,8 +8,9 @@ from typing import Any
 
 from ctxgcd.benchmarks import place_of
 from ctxgcd.benchmarks.registry import source_of
+from ctxgcd.catalogue import METHODS
 from ctxgcd.config import Benchmark, Images
-from ctxgcd.runs import ESTIMATED, active_epochs, k_of
+from ctxgcd.runs import ESTIMATED, k_of
 
 
 @dataclass(frozen=True)
@@ -45,20 +46,20 @@ def classes_of(entry: Benchmark, p: dict[str, Any]) -> int:
 
 def work_of(images: Images, classes: int, p: dict[str, Any]) -> Work:
     """The work of a run with the parameters `p`: two views an image a step, and each image's test view at the end."""
-    if p["method"] == "kmeans":
-        return Work(distances=images.train * classes * p["kmeans_restarts"])
+    if not METHODS[p["method"]].trains:
+        return Work(distances=images.train * classes * p["restarts"])
     steps, batch = images.train // p["batch_size"], p["batch_size"]
-    contextual = active_epochs(p) if p["method"] == "full" else 0
+    around = [images_around(p, epoch) for epoch in range(p["epochs"])]
     return Work(
-        baseline=2 * steps * (p["epochs"] - contextual) * batch,
-        contextual=2 * steps * contextual * (batch + images_around(p)),
+        baseline=2 * steps * batch * around.count(0),
+        contextual=2 * steps * sum(batch + more for more in around if more),
         test=images.train + images.test,
     )
 
 
-def images_around(p: Mapping[str, Any]) -> int:
-    """Images that a contextual step sees beside its batch: those of whole queries."""
-    return int(p["neighbour_images"] // p["k"] * p["k"]) if p["method"] == "full" else 0
+def images_around(p: Mapping[str, Any], epoch: int) -> int:
+    """Images that a step of this epoch sees beside its batch."""
+    return METHODS[p["method"]].around(p, epoch)
 
 
 def kept_views(images: Images, runs: list[dict[str, Any]]) -> dict[str, int]:
@@ -66,7 +67,7 @@ def kept_views(images: Images, runs: list[dict[str, Any]]) -> dict[str, int]:
     every = images.train + images.test
     views: dict[str, int] = {}
     for p in runs:
-        if p["method"] == "kmeans" or p["K"] == ESTIMATED:
+        if not METHODS[p["method"]].trains or p["K"] == ESTIMATED:
             views[f"test_view-tail0-{p['precision']}"] = every
         if bank := p.get("view_bank"):
             tail, how = p["tail_blocks"], p["precision"]

@@ -12,42 +12,32 @@ import pandas as pd
 from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
+from ctxgcd.catalogue import TERMS
 from ctxgcd.errors import UserError
-from ctxgcd.names import CONTEXT_TERMS, LOSS_TERMS
 from ctxgcd.plots.style import GREY, LINE_STYLES, PALETTE, figure, plain
 from ctxgcd.tables.display import method_name
 
-# Symbols as in SimGCD and the paper; u: all images, s: labelled images.
-PANELS = {
-    "loss": r"total loss $\mathcal{L}$",
-    "info_nce": r"InfoNCE $\mathcal{L}_{rep}^{u}$",
-    "sup_con": r"SupCon $\mathcal{L}_{rep}^{s}$",
-    "distill": r"self-distillation $\mathcal{L}_{cls}^{u}$",
-    "entropy": r"entropy term $\log K - H(\bar{p})$",
-    "cls": r"cross-entropy $\mathcal{L}_{cls}^{s}$",
-    "L_n": r"neighbourhood context $\mathcal{L}_{n}$",
-    "L_c": r"cluster context $\mathcal{L}_{c}$",
-}
+LOSS = r"total loss $\mathcal{L}$"
 
 
-def context_start(runs: Sequence[pd.DataFrame]) -> int | None:
-    """Return the first epoch (from 0) at which a context term has a value, or None."""
+def late_start(runs: Sequence[pd.DataFrame]) -> int | None:
+    """Return the first epoch in which a term acts that does not act from epoch 0 on, or None."""
     history = pd.concat(runs)
-    terms = [term for term in CONTEXT_TERMS if term in history]
-    active = history.loc[history[terms].notna().any(axis=1), "epoch"]
-    return int(active.min()) if len(active) else None
+    firsts = [history.loc[history[term].notna(), "epoch"].min() for term in TERMS if term in history]
+    late = [int(first) for first in firsts if first > 0]
+    return min(late, default=None)
 
 
 def training_curves(histories: Mapping[str, Sequence[pd.DataFrame]], out: Path, title: str) -> None:
     """Draw each loss term over epochs: a line a row (mean over seeds) in a band from least to largest seed.
 
-    `histories` maps a row to the history.csv frames of its seeds. A dotted line marks where the context
+    `histories` maps a row to the history.csv frames of its seeds. A dotted line marks where further
     terms start. Terms that no run has get no panel. UserError when there is no history."""
     drawn = {row: pd.concat(runs) for row, runs in histories.items() if any(len(run) for run in runs)}
     if not drawn:
         raise UserError(f"no training history to draw in {out.name}: expected history.csv with at least one epoch")
-    panels = [t for t in ("loss", *LOSS_TERMS) if any(t in h and h[t].notna().any() for h in drawn.values())]
-    starts = sorted({start for runs in histories.values() if runs and (start := context_start(runs)) is not None})
+    panels = [t for t in ("loss", *TERMS) if any(t in h and h[t].notna().any() for h in drawn.values())]
+    starts = sorted({start for runs in histories.values() if runs and (start := late_start(runs)) is not None})
     columns = min(4 if len(panels) > 6 else 3, len(panels))
     lines = ceil(len(panels) / columns)
     looks: list[dict[str, Any]] = [
@@ -56,7 +46,9 @@ def training_curves(histories: Mapping[str, Sequence[pd.DataFrame]], out: Path, 
     with figure(out, max(3.0 * columns, 6.0), 2.4 * lines + 1.0) as drawing:
         axes = drawing.subplots(lines, columns, squeeze=False, sharex=True).ravel()
         for axis, term in zip(axes, panels, strict=False):
-            axis.set_title(PANELS[term], loc="left", fontsize=10)
+            axis.set_title(
+                TERMS[term].symbol if term in TERMS else r"total loss $\mathcal{L}$", loc="left", fontsize=10
+            )
             for start in starts:
                 axis.axvline(start, color=GREY, linestyle=":", linewidth=1.2)
             for (_, history), look in zip(drawn.items(), looks, strict=False):
@@ -81,6 +73,6 @@ def training_curves(histories: Mapping[str, Sequence[pd.DataFrame]], out: Path, 
         ]
         if starts:
             began = ", ".join(map(str, starts))
-            handles.append(Line2D([], [], color=GREY, linestyle=":", label=f"context terms start (epoch {began})"))
+            handles.append(Line2D([], [], color=GREY, linestyle=":", label=f"further terms start (epoch {began})"))
         drawing.legend(handles=handles, loc="outside lower center", ncols=min(len(handles), 3))
         drawing.suptitle(plain(title, 90) + " (line: mean, band: range over seeds)", fontsize=12)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+from ctxgcd.catalogue import METHODS
 from ctxgcd.errors import UserError
 
 BENCHMARKS = {
@@ -21,7 +22,6 @@ BENCHMARKS = {
     "cifar10_12k": "CIFAR-10, 12,000 images",
     "cub50_trial": "CUB, first 50 classes, labelled part",
 }
-METHODS = {"kmeans": "k-means", "gcd": "GCD", "simgcd": "SimGCD"}
 PUBLISHED = {"rs_plus": "RS+", "uno_plus": "UNO+", "orca": "ORCA", "xcon": "XCon", "promptcal": "PromptCAL"}
 PUBLISHED |= {"dccl": "DCCL", "full": "full", "full_wo_n": "full without L_n", "full_wo_c": "full without L_c"}
 ABLATIONS = {"-without-n": "without L_n", "-without-c": "without L_c", "-zero": "both weights 0"}
@@ -51,15 +51,20 @@ def method_name(row: str) -> str:
     """Name a row for readers: `full-paper-without-n` is `Full method (paper), without L_n`."""
     ablation = next((suffix for suffix in ABLATIONS if row.endswith(suffix)), "")
     base, *overrides = row.removesuffix(ablation).split("+")
-    name = f"Full method ({base.removeprefix('full-')})" if base.startswith("full-") else METHODS.get(base, base)
+    method, _, variant = base.partition("-")
+    name = f"{_label(method)} ({variant})" if variant else _label(method)
     parts = [ABLATIONS[ablation]] if ablation else []
     return ", ".join([name, *parts, *(pair.replace("=", " = ") for pair in overrides)])
+
+
+def _label(method: str) -> str:
+    return METHODS[method].label if method in METHODS else method
 
 
 def published_name(key: str) -> str:
     """Name one of the paper's rows for readers: `full[k=20]` is `full, k = 20`."""
     base, _, changed = key.rstrip("]").partition("[")
-    name = PUBLISHED.get(base) or METHODS.get(base, base)
+    name = PUBLISHED.get(base) or _label(base)
     return name + (f", {changed.replace('=', ' = ')}" if changed else "")
 
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
-import math
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,20 +14,24 @@ import numpy as np
 import pandas as pd
 import torch
 import yaml
+from torch import nn
 
+from ctxgcd.catalogue import METHODS, completed, load
 from ctxgcd.errors import UserError
 from ctxgcd.features import load_kept
 from ctxgcd.files import clear_unfinished, replacing, write_rows, write_text
 from ctxgcd.images.store import open_store
 from ctxgcd.images.views import Cropper
-from ctxgcd.methods.registry import TRAINED
+from ctxgcd.methods.method import Method
 from ctxgcd.models import weights
-from ctxgcd.models.backbone import Backbone, cut
+from ctxgcd.models.backbone import Backbone
 from ctxgcd.models.precision import has_bf16
 from ctxgcd.training import checkpoint, finished, record
 from ctxgcd.training.devices import compiled, compute_alike
-from ctxgcd.training.loop import HISTORY, Trainer
+from ctxgcd.training.loop import train
 from ctxgcd.training.processes import ALONE, Processes
+from ctxgcd.training.row import Row
+from ctxgcd.training.source import Source
 from ctxgcd.training.views import BankViews, FreshViews
 
 SAMPLE = 2000  # images of D^u whose features are kept for the embedding figure
@@ -64,49 +68,43 @@ def run(
     unlabelled, test = (split.loc[split.role == role, "id"].to_numpy() for role in ("unlabelled", "test"))
     _check_k(parameters, split)
     sample = np.sort(np.random.RandomState(0).permutation(unlabelled)[:SAMPLE])
-    if parameters["method"] == "kmeans":
-        from ctxgcd.methods.kmeans import discover  # scikit-learn takes two seconds that a training would wait for
-
+    method, complete = load(parameters["method"], parameters.get("modifiers", ())), completed(parameters)
+    if not METHODS[parameters["method"]].trains:
         frozen = load_kept(files["test_view"], (len(split),)).float().numpy()
-        clusters, of_test, centres = discover(
-            frozen[unlabelled],
-            frozen[test],
-            parameters["K"],
-            restarts=parameters["kmeans_restarts"],
-            seed=parameters["seed"],
-            threads=parameters["threads"],
-        )
+        clusters, of_test, centres = method(complete).cluster(frozen[unlabelled], frozen[test])
         history, features = [], frozen[sample]
+        columns: tuple[str, ...] = ("epoch", "loss")
         final: dict[str, Any] = {"centres": torch.from_numpy(centres)}
         told: dict[str, Any] = {"epoch": 0, "active_from": {}, "shares": [], "trainable": {}}
     else:
-        trainer = _trainer(parameters, by_id, files, state, device, about, processes)
-        trainer.train()
+        row, source = _begun(method(complete), by_id, files, state, device, about, processes)
+        train(row, source)
+        features_of = partial(source.features, row.network)
         ids = [torch.tensor(part, device=device) for part in (unlabelled, test, sample)]
-        discovery = trainer.method.discover(trainer.network, trainer.features, trainer.labels, *ids[:2])
+        discovery = row.method.discover(row.network, features_of, source.labels, *ids[:2])
         clusters, of_test = (part.cpu().numpy() for part in (discovery.unlabelled, discovery.test))
-        features = trainer.features(ids[2]).cpu().numpy()
-        history, final = trainer.history, {"network": trainer.network.state_dict(), **discovery.found}
+        features, columns = features_of(ids[2]).cpu().numpy(), tuple(row.method.columns())
+        history, final = row.history, {"network": row.network.state_dict(), **discovery.found}
         told = {
             "epoch": parameters["epochs"] - 1,
-            "active_from": trainer.method.active_from(),
-            "shares": trainer.shares,
-            "collapsed": collapsed(history[-1]["info_nce"], parameters["batch_size"]),
-            "trainable": {n: list(q.shape) for n, q in trainer.network.named_parameters() if q.requires_grad},
-            "training_seconds": round(trainer.seconds, 2),
-            "steps_per_second": round(_steps(parameters, by_id) / max(trainer.seconds, 1e-9), 2),
+            "active_from": row.method.terms(),
+            "shares": row.shares,
+            "collapsed": row.method.collapsed(history[-1]),
+            "trainable": {n: list(q.shape) for n, q in row.network.named_parameters() if q.requires_grad},
+            "training_seconds": round(row.seconds, 2),
+            "steps_per_second": round(_steps(parameters, by_id) / max(row.seconds, 1e-9), 2),
             "processes": processes.count,
         }
     if not processes.first:
         return
     if told.get("collapsed"):
         print(
-            f"warning: {trainer.title}: all projections are alike (InfoNCE is that of chance), so the contrastive and "
+            f"warning: {row.title}: all projections are alike (InfoNCE is that of chance), so the contrastive and "
             "the context losses train next to nothing; a wider projector or a smaller lr may help",
             flush=True,
         )
     made = finished.draft(state)
-    write_rows(made / "history.csv", HISTORY, history)
+    write_rows(made / "history.csv", columns, history)
     pairs = zip(np.concatenate([unlabelled, test]), np.concatenate([clusters, of_test]), strict=True)
     write_rows(made / "assignments.csv", ("id", "predicted"), ({"id": i, "predicted": c} for i, c in pairs))
     write_text(made / "params.yaml", yaml.safe_dump(parameters, sort_keys=False))
@@ -123,15 +121,8 @@ def run(
     }
     write_text(made / "run.json", json.dumps(told, indent=1) + "\n")
     finished.keep(state)
-    (state / "last.pt").unlink(missing_ok=True)
-
-
-def collapsed(info_nce: float, batch_size: int) -> bool:
-    """Whether all projections of an epoch were alike: InfoNCE is then that of chance, log(2B - 1).
-
-    The contrastive and the context losses then have next to no gradient, and rows of this seed differ in nothing.
-    """
-    return abs(info_nce - math.log(2 * batch_size - 1)) < 1e-3
+    for left in (*state.glob("*last.pt"), *state.glob("*last_history.csv")):  # of the stage too
+        left.unlink(missing_ok=True)
 
 
 def _check_k(parameters: Mapping[str, Any], split: pd.DataFrame) -> None:
@@ -140,16 +131,21 @@ def _check_k(parameters: Mapping[str, Any], split: pd.DataFrame) -> None:
     where = f"benchmark {parameters['benchmark']}, row {parameters['row']}: K is {k}"
     if (classes := int(labelled.max()) + 1) > k:
         raise UserError(f"{where}, but the labelled images have {classes} classes; give a K of at least that")
-    pinned = labelled.nunique() if parameters["method"] == "gcd" else 0  # clusters that labelled images fill
+    by_clusters = METHODS[parameters["method"]].ending == "semi-supervised k-means"
+    pinned = labelled.nunique() if by_clusters else 0  # clusters that labelled images fill
     if k - pinned > (unlabelled := int((split.role == "unlabelled").sum())):
         raise UserError(f"{where}, too many for {unlabelled} unlabelled images; give a smaller K")
 
 
 def load_backbone(
-    parameters: Mapping[str, Any], tail_blocks: int, precision: str, prepared: Path, device: torch.device
+    parameters: Mapping[str, Any],
+    cut: Callable[[nn.Module], Backbone],
+    precision: str,
+    prepared: Path,
+    device: torch.device,
 ) -> Backbone:
     """The run's backbone with its prepared weights, cut, on the device; on a GPU its trunk is compiled."""
-    backbone = cut(weights.load(parameters["model"], parameters["crop"], prepared), tail_blocks).to(device)
+    backbone = cut(weights.load(parameters["model"], parameters["crop"], prepared)).to(device)
     return replace(backbone, trunk=compiled(backbone.trunk, parameters["crop"], precision, device))
 
 
@@ -176,31 +172,35 @@ def _fits(mapped: torch.Tensor, what: str, device: torch.device) -> bool:
     return size < free / 2
 
 
-def _trainer(
-    parameters: dict[str, Any],
+def _begun(
+    method: Method,
     by_id: pd.DataFrame,
     files: Mapping[str, Path],
     state: Path,
     device: torch.device,
     about: Mapping[str, str],
     processes: Processes,
-) -> Trainer:
+) -> tuple[Row, Source]:
     training = by_id[by_id.part == "train"]
     labels = torch.tensor(training.class_id.where(training.role == "labelled", -1).to_numpy(), device=device)
-    precision = parameters["precision"]
-    backbone = load_backbone(parameters, parameters["tail_blocks"], precision, files["weights"], device)
+    parameters, precision = method.p, method.p["precision"]
+    backbone = load_backbone(parameters, method.cut, precision, files["weights"], device)
     if bank_size := parameters["view_bank"]:
+        if type(method).cut is not Method.cut:
+            raise UserError(
+                f"benchmark {parameters['benchmark']}, row {parameters['row']}: the method cuts the backbone in its "
+                "own way, so it needs fresh views; give view_bank 0"
+            )
         bank = _placed(load_kept(files["view_bank"], (bank_size * len(labels),)), "view bank", device)
         test_view = _placed(load_kept(files["test_view"], (len(by_id),)), "kept test views", device)
         views: BankViews | FreshViews = BankViews(bank.view(bank_size, len(labels), *bank.shape[1:]), test_view)
     else:
         cropper = open_cropper(parameters, files["store"], device)
         views = FreshViews(cropper, backbone, precision, state, processes)
-    method = TRAINED[parameters["method"]](parameters)
-    network = method.network(backbone.tail, backbone.dim).to(device)
+    source = Source(views, labels, precision, parameters["seed"], processes)
+    network = method.network(backbone.tail, backbone.dim, source.old_classes).to(device)
     title = f"{parameters['benchmark']} {parameters['row']} seed {parameters['seed']}"
-    last = state / "last.pt"
-    return Trainer(parameters, method, network.eval(), views, labels, last, title, about, processes)
+    return Row(method, network.eval(), state / "last.pt", title, about), source
 
 
 def _steps(parameters: Mapping[str, Any], by_id: pd.DataFrame) -> int:

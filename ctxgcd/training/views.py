@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ctxgcd.images.streams import Draws
 from ctxgcd.images.views import Cropper
 from ctxgcd.models.backbone import Backbone
 from ctxgcd.models.precision import kept
@@ -25,8 +26,12 @@ BATCH = 128  # images a pass in evaluation
 class Views(Protocol):
     """The trunk's output for images given by id."""
 
-    def pair(self, ids: Tensor, stream: torch.Generator) -> Tensor:
+    def pair(self, ids: Tensor, drawn: Draws) -> Tensor:
         """Two train views of each image [2b, ...]: view 1's rows, then view 2's."""
+        ...
+
+    def train(self, ids: Tensor, drawn: Draws) -> Tensor:
+        """One train view of each image [b, ...]."""
         ...
 
     def test(self, ids: Tensor) -> Tensor:
@@ -44,13 +49,18 @@ class BankViews:
         """
         self.bank, self.test_view = bank, test_view
 
-    def pair(self, ids: Tensor, stream: torch.Generator) -> Tensor:
-        views = len(self.bank)
-        draws = torch.rand(2, len(ids), generator=stream, dtype=torch.float64)
+    def pair(self, ids: Tensor, drawn: Draws) -> Tensor:
+        views, draws = len(self.bank), drawn.kept(ids)
         first = (draws[0] * views).long()
         second = (first + 1 + (draws[1] * (views - 1)).long()) % views
-        of_bank = torch.cat([first, second]).to(self.bank.device, non_blocking=True)
-        return self.bank[of_bank, ids.to(self.bank.device).repeat(2)].to(ids.device).float()
+        return self._kept(torch.cat([first, second]), ids.repeat(2))
+
+    def train(self, ids: Tensor, drawn: Draws) -> Tensor:
+        return self._kept((drawn.kept(ids)[0] * len(self.bank)).long(), ids)
+
+    def _kept(self, views: Tensor, ids: Tensor) -> Tensor:
+        device = self.bank.device
+        return self.bank[views.to(device, non_blocking=True), ids.to(device)].to(ids.device).float()
 
     def test(self, ids: Tensor) -> Tensor:
         return self.test_view[ids.to(self.test_view.device)].to(ids.device).float()
@@ -72,11 +82,13 @@ class FreshViews:
         self.kept: Tensor | None = None
         self.known = torch.zeros(len(cropper.store), dtype=torch.bool)
 
+    def pair(self, ids: Tensor, drawn: Draws) -> Tensor:
+        return torch.cat([self.train(ids, drawn) for _ in range(2)])
+
     @torch.no_grad()
-    def pair(self, ids: Tensor, stream: torch.Generator) -> Tensor:
+    def train(self, ids: Tensor, drawn: Draws) -> Tensor:
         own = self.processes.share(len(ids))
-        views = [self.trunk(self.cropper.train_view(ids, stream, own)) for _ in range(2)]
-        return torch.cat([self.processes.gather(view, len(ids)) for view in views])
+        return self.processes.gather(self.trunk(self.cropper.train_view(ids, drawn, own)), len(ids))
 
     @torch.no_grad()
     def test(self, ids: Tensor) -> Tensor:

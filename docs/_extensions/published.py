@@ -14,10 +14,11 @@ from typing import Any
 from ctxgcd.config import Params, read
 from ctxgcd.plan.lines import Line, plan
 from ctxgcd.plan.rates import ASSUMED, Measured
+from ctxgcd.row_names import parse_row
 from ctxgcd.tables.audit import audit
 from ctxgcd.tables.display import benchmark_name, published_name
 from ctxgcd.tables.published import QUANTITIES, paper_keys
-from ctxgcd.targets import table_benchmarks, table_rows, table_runs
+from ctxgcd.targets import rows_in, table_benchmarks, table_runs
 
 HERE = Path(__file__).parents[1]
 
@@ -48,8 +49,9 @@ def cost(params: Params, tables: list[str]) -> str:
 
 def _summed(lines: list[Line]) -> list[Any]:
     """Trainings, k-means fits, device hours."""
-    fits = sum(line.row == "kmeans" for line in lines)
-    trainings = sum(line.seed is not None for line in lines) - fits
+    runs = [parse_row(line.row) for line in lines if line.seed is not None]
+    trainings = sum(run.trains for run in runs)
+    fits = len(runs) - trainings
     return [trainings, fits, f"{sum(line.hours for line in lines):,.1f}"]
 
 
@@ -62,7 +64,7 @@ def expected(params: Params, table: str, ours: list[str]) -> str:
         key: row
         for name in ours
         for benchmark in table_benchmarks(params, name)
-        for row in table_rows(params, name.partition("_")[0], benchmark)
+        for row in rows_in(params, name, benchmark)
         for key in paper_keys(name, row)
     }
     cells = {(one["method"], one["benchmark"]): _numbers(one) for one in numbers.to_dict("records")}

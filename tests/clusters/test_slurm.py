@@ -142,12 +142,15 @@ def carried_out(tmp_path_factory: pytest.TempPathFactory) -> tuple[Project, Queu
     (folder / "mine" / "labelled.txt").write_text("bee\n")
 
     def small(content: dict[str, Any]) -> None:
-        quick = {"resize": 32, "crop": 32, "view_bank": 0, "projector_width": 64, "epochs": 4, "T_warm": 1}
-        content["protocols"]["fashion"] |= quick | {"teacher_warmup_epochs": 1, "batch_size": 64}
+        quick = {"resize": 32, "crop": 32, "view_bank": 0, "epochs": 4, "batch_size": 64}
+        content["protocols"]["fashion"] |= quick
+        simgcd = {"projector_width": 64, "projection_dim": 64, "teacher_warmup_epochs": 1}
+        content["benchmarks"]["fashion"]["methods"] |= {"simgcd": simgcd, "full": {"T_warm": 1, "neighbour_images": 64}}
         content["benchmarks"]["fashion"]["trial"] = True
         content["benchmarks"]["mine"] = {
             **{"reader": "folder", "path": str(folder / "mine"), "listing": "", "labelled": "labelled.txt"},
-            **{"classes": 3, "images": "any", "K": True, "protocol": "fashion", "entropy_weight": 1.0},
+            **{"classes": 3, "images": "any", "K": True, "protocol": "fashion"},
+            **{"methods": content["benchmarks"]["fashion"]["methods"]},
             **{"overrides": {"batch_size": 8}, "settings": {}},
         }
 

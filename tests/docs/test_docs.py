@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import csv
 import html
+import math
 import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
+from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
@@ -103,41 +106,143 @@ def module(code: str, **names: Any) -> dict[str, Any]:
     return names
 
 
-def test_the_method_of_the_example(params: Params, monkeypatch: pytest.MonkeyPatch) -> None:
+NAME = "mean_teacher"
+ROW = f"{NAME}+bank_size=40+epochs=3+batch_size=16+projector_width=32+projection_dim=7+lr=0.003"
+
+
+@pytest.fixture
+def example(committed: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Params]:
+    """params.yaml with the section of the example, whose file and entry are there as docs/add_method.md has them."""
+    from ctxgcd import catalogue, methods
+
+    file, entry = examples("add_method.md", "python")
+    (tmp_path / f"{NAME}.py").write_text(file, encoding="utf-8")
+    monkeypatch.setattr(methods, "__path__", [*methods.__path__, str(tmp_path)])
+    added = module(entry, **{**vars(catalogue), "__name__": "catalogue", "METHODS": {}})["METHODS"]
+    monkeypatch.setitem(catalogue.METHODS, NAME, added[NAME])
+    committed["methods"] |= yaml.safe_load(examples("add_method.md", "yaml")[0])["methods"]
+    yield parse(committed)
+    sys.modules.pop(f"ctxgcd.methods.{NAME}", None)
+
+
+def test_the_method_of_the_example_is_planned(example: Params, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from ctxgcd.plan.plan import write_plan
+    from ctxgcd.runs import Run, resolve
+    from ctxgcd.tables.display import method_name
+    from ctxgcd.targets import check
+
+    asked = f"results/runs/fashion/{NAME}/seed0/metrics.json"
+    assert check(example, [asked]) == []
+    resolved = resolve(example, "fashion", NAME, 0)
+    assert {key: resolved[key] for key in ("ema", "bank_size", "entropy_weight", "epochs")} == {
+        **{"ema": 0.999, "bank_size": 4096},
+        **{"entropy_weight": 1.0, "epochs": 8},
+    }
+    assert "T_warm" not in resolved
+    assert method_name(ROW).startswith("Mean teacher, bank_size = 40")
+    monkeypatch.chdir(tmp_path)
+    assert "fashion" in write_plan(example, [Run("fashion", NAME, 0)], tmp_path / "plan.csv")
+
+
+def test_the_method_of_the_example_trains(example: Params, tmp_path: Path) -> None:
     import torch
+    from torch import Tensor, nn
 
-    from ctxgcd import runs
-    from ctxgcd.methods.method import Batch
+    from ctxgcd.catalogue import METHODS, completed, load
+    from ctxgcd.images.streams import Draws
+    from ctxgcd.methods.step import Batch, Rows
+    from ctxgcd.runs import resolve
+    from ctxgcd.training.loop import train
+    from ctxgcd.training.row import Row
+    from ctxgcd.training.source import Source
+    from ctxgcd.training.views import BankViews
 
-    code, fields = examples("add_method.md", "python")
-    monkeypatch.setattr(runs, "METHODS", (*runs.METHODS, "undistilled"))
-    added = module(fields, SIMGCD_FIELDS=runs.SIMGCD_FIELDS)["UNDISTILLED_FIELDS"]
-    monkeypatch.setitem(runs.METHOD_FIELDS, "undistilled", added)
-    assert set(runs.METHOD_FIELDS["gcd"]) - set(runs.GCD_ONLY) < set(added)  # what the loop itself reads
-    p = runs.resolve(params, "fashion", "undistilled", 0)
-    method = module(code, __name__="undistilled")["Undistilled"](p)
-    net = method.network(torch.nn.Linear(6, 8), 8)
-    rows, labels = torch.randn(8, 6), torch.tensor([0, 3, -1, -1])
-    terms = method.losses(net, Batch(rows, labels), None)
-    terms["loss"].backward()
-    assert set(terms) - {"loss"} == set(method.weights()) == set(method.active_from())
-    assert all(parameter.grad is not None for parameter in net.parameters())
-    without = method.losses(net, Batch(rows, torch.full((4,), -1)), None)
-    torch.testing.assert_close(without["loss"], 0.65 * without["info_nce"])
-    found = method.discover(net, lambda ids: torch.randn(len(ids), 8), labels, torch.tensor([2, 3]), torch.tensor([4]))
-    assert (found.unlabelled.shape, found.test.shape) == ((2,), (1,))
+    images, kept, dim, drawn = 96, 6, 8, torch.Generator().manual_seed(0)
+    clean = (torch.randn(10, kept, generator=drawn) * 2)[torch.arange(images) % 10]
+    bank = clean + torch.randn(3, images, kept, generator=drawn) * 0.5
+    labels = torch.where(torch.arange(images) % 10 < 5, torch.arange(images) % 10, -1)
+    tail = nn.Linear(kept, dim)
+    with torch.no_grad():
+        tail.weight.normal_(generator=drawn)
+        tail.bias.zero_()
+    p = completed(resolve(example, "fashion", ROW, 0))
+
+    class Interrupted(BankViews):
+        left = -1  # steps
+
+        def pair(self, ids: Tensor, drawn: Draws) -> Tensor:
+            self.left -= 1
+            if self.left == 0:
+                raise KeyboardInterrupt
+            return super().pair(ids, drawn)
+
+    def run(name: str, steps: int = -1) -> tuple[Row, Source]:
+        views = Interrupted(bank, clean)
+        views.left = steps
+        source = Source(views, labels, "float32", 0)
+        method = load(NAME)(p)
+        network = method.network(deepcopy(tail), dim, source.old_classes).eval()
+        return Row(method, network, tmp_path / name, "example", {}), source
+
+    whole, source = run("whole.pt")
+    start = deepcopy(whole.network.state_dict())
+    batch = Batch({"sampled": Rows(bank[:2].flatten(0, 1), torch.arange(images), labels)})
+    whole.network.train()
+    found = whole.method.losses(whole.network, batch)
+    sum(found.terms.values()).backward()
+    assert set(found.terms) == set(whole.method.terms()) == set(whole.method.weights(batch)) == set(METHODS[NAME].terms)
+    assert not whole.network.teacher.training  # type: ignore[operator]
+    assert all(torch.equal(value, start[name]) for name, value in whole.network.state_dict().items())
+
+    train(whole, source)
+    changed = {name.split(".")[0] for name, value in whole.network.state_dict().items() if not value.equal(start[name])}
+    assert changed == {"tail", "projector", "classifier", "teacher", "bank"}
+    with (tmp_path / "whole_history.csv").open(encoding="utf-8") as file:
+        rows = list(csv.DictReader(file))
+    assert list(rows[0]) == ["epoch", "lr", "teacher_temperature", "agreement", "loss", *whole.method.terms()]
+    assert all(0 < float(row["agreement"]) <= 1 for row in rows)
+    assert [whole.method.collapsed({"bank_nce": value}) for value in (math.log(31 + 40), 3.0)] == [True, False]
+
+    with pytest.raises(KeyboardInterrupt):
+        train(*run("resumed.pt", steps=2 * (images // 16)))  # in the second epoch
+    resumed, again = run("resumed.pt")
+    train(resumed, again)
+    assert resumed.history == whole.history
+    ours, theirs = resumed.network.state_dict(), whole.network.state_dict()
+    assert ours.keys() == theirs.keys()
+    assert all(torch.equal(ours[name], theirs[name]) for name in ours)
+
+    unlabelled = torch.nonzero(labels < 0)[:, 0]
+    found_classes = whole.method.discover(
+        whole.network, lambda ids: source.features(whole.network, ids), labels, unlabelled, unlabelled[:3]
+    )
+    assert (found_classes.unlabelled.shape, found_classes.test.shape) == (unlabelled.shape, (3,))
+
+
+def test_own_images_of_the_readme(committed: dict[str, Any]) -> None:
+    from ctxgcd.runs import protocol_of, values_of
+
+    added = yaml.safe_load(examples("../README.md", "yaml")[0])
+    for section, entries in added.items():
+        committed[section] |= entries
+    params = parse(committed)
+    assert protocol_of(params, "flowers") == params.protocols["cub50"]
+    asked = params.benchmarks["flowers"].methods
+    for method in params.methods:
+        got, of_cub50 = (values_of(params, method, "default", of) for of in ("flowers", "cub50"))
+        assert got == of_cub50 | {key: got[key] for key in ("entropy_weight",) if key in got}, asked
 
 
 def test_the_entry_of_the_example(params: Params) -> None:
     from ctxgcd.runs import k_of
-    from ctxgcd.targets import check_all, table_runs
+    from ctxgcd.targets import check, table_runs
 
     added = yaml.safe_load(examples("add_benchmark.md", "yaml")[0])
     content = yaml.safe_load((ROOT / "params.yaml").read_text(encoding="utf-8"))
     for section, entries in added.items():
         content[section] |= entries
     with_it = parse(content)
-    check_all(with_it)
+    check(with_it, [])
     assert k_of(with_it.benchmarks["cub100"]) == 100
     assert {run.benchmark for run in table_runs(with_it, "main_cub100")} == {"cub100"}
 

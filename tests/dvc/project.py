@@ -89,17 +89,19 @@ def trainings(folder: Path, *targets: str) -> set[str]:
 def make_small(folder: Path) -> Path:
     """A project whose demo has three trainings of a few epochs on the 500 labelled images, in git."""
     fresh_copy(folder)
-    quick = {"resize": 32, "crop": 32, "view_bank": 0, "projector_width": 64, "epochs": 4, "T_warm": 1}
+    quick = {"resize": 32, "crop": 32, "view_bank": 0, "epochs": 4}
     params = yaml.safe_load((folder / "params.yaml").read_text())
     params["seeds"] = [0]
     params["rows"] = {
         "main": ["full-paper"],
         "ablation": ["full-paper"],
-        "unknowns": {"full-paper+tau=1.0": "full-paper"},
-        "speed": {"full-paper+precision=bf16": "full-paper"},
+        "open_choices": {"full-paper+tau=1.0": "full-paper"},
+        "faster_settings": {"full-paper+precision=bf16": "full-paper"},
     }
     params["sensitivity"] = {"lambda_n": [0.3], "lambda_c": [0.3], "k": [10]}
-    params["protocols"]["fashion"] |= quick | {"teacher_warmup_epochs": 1}
+    params["protocols"]["fashion"] |= quick
+    simgcd = {"projector_width": 64, "projection_dim": 64, "teacher_warmup_epochs": 1}
+    params["benchmarks"]["fashion"]["methods"] |= {"simgcd": simgcd, "full": {"T_warm": 1, "neighbour_images": 64}}
     params["benchmarks"]["fashion"]["trial"] = True
     (folder / "params.yaml").write_text(yaml.safe_dump(params, sort_keys=False))
     succeed(folder, "python", WRITE)

@@ -83,7 +83,7 @@ def test_raw_data_travel_through_a_remote(tmp_path: Path) -> None:
             painter.save(folder / "data" / "raw" / "mine" / name / f"{number}.png", class_id, 20, 30)
     (folder / "data" / "raw" / "mine" / "labelled.txt").write_text("bee\n")
     entry = {"reader": "folder", "path": "data/raw/mine", "listing": "", "labelled": "labelled.txt", "classes": 3}
-    entry |= {"images": "any", "K": True, "protocol": "fashion", "entropy_weight": 1.0, "overrides": {}, "settings": {}}
+    entry |= {"images": "any", "K": True, "protocol": "fashion", "overrides": {}, "methods": {}, "settings": {}}
     change_params(folder, benchmarks={"mine": entry}, protocols={})
     succeed(folder, "dvc", "add", "--quiet", "data/raw/mine")
     succeed(folder, "dvc", "remote", "add", "--default", "near", str(tmp_path / "remote"))

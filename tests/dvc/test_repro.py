@@ -98,7 +98,7 @@ def test_an_experiment_is_compared(project: Path) -> None:
     commit(project)
     before = json.loads((project / "results/metrics_fashion.json").read_text())
     # A value of the sensitivity grids, and the lr: on so few images the former alone moves no prediction.
-    values = ("settings.paper.lambda_n=10.0", "protocols.fashion.lr=0.5")
+    values = ("methods.full.lambda_n=10.0", "protocols.fashion.lr=0.5")
     succeed(project, "dvc", "exp", "run", "demo", "--name", "stronger", *(f"--set-param={value}" for value in values))
     assert trainings(project) == set()
     after = json.loads((project / "results/metrics_fashion.json").read_text())
@@ -111,7 +111,7 @@ def test_an_experiment_is_compared(project: Path) -> None:
     metrics = metrics["results/metrics_fashion.json"]
     assert metrics.keys() == changed
     params = json.loads(succeed(project, "dvc", "params", "diff", "--json").splitlines()[-1])["params.yaml"]
-    assert params.keys() == {"settings.paper.lambda_n", "protocols.fashion.lr"}
+    assert params.keys() == {"methods.full.lambda_n", "protocols.fashion.lr"}
     shown = list(csv.DictReader(io.StringIO(succeed(project, "dvc", "exp", "show", "--csv"))))
     assert shown
     succeed(project, "dvc", "plots", "diff", "--out", "plots")

@@ -58,7 +58,7 @@ def test_a_clone_has_nothing_to_do_until_a_value_changes(published: Path, tmp_pa
 
 def test_a_changed_value_leaves_its_runs_out(published: Path, tmp_path: Path) -> None:
     folder = clone(published, tmp_path / "clone")
-    change_params(folder, benchmarks={"fashion": {"settings": {"paper": {"tau": 0.25}}}})
+    change_params(folder, benchmarks={"fashion": {"settings": {"default": {"full": {"tau": 0.25}}}}})
     output = succeed(folder, *RESTORE)
     assert "left out: fashion/full-paper/seed0, fashion/full-paper+lambda_n=0.3/seed0: other parameters (tau" in output
     assert "1 of 3 recorded runs" in output
@@ -68,7 +68,7 @@ def test_a_changed_value_leaves_its_runs_out(published: Path, tmp_path: Path) ->
 
 def test_a_step_that_fails_brings_back_what_was_taken_out(published: Path, tmp_path: Path) -> None:
     folder = clone(published, tmp_path / "clone")
-    change_params(folder, benchmarks={"fashion": {"settings": {"paper": {"tau": 0.25}}}})
+    change_params(folder, benchmarks={"fashion": {"settings": {"default": {"full": {"tau": 0.25}}}}})
     snakefile = (folder / "Snakefile").read_text()
     (folder / "Snakefile").write_text(snakefile + "\n(\n")
     done = run(folder, *RESTORE)

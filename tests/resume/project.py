@@ -40,7 +40,8 @@ def shrink(folder: Path, **protocol: Any) -> Path:
     params = yaml.safe_load(file.read_text())
     params["seeds"] = [0]
     params["rows"]["main"] = ["simgcd", "full-paper"]
-    params["protocols"]["fashion"] |= {"resize": 32, "crop": 32, "projector_width": 64, **protocol}
+    params["protocols"]["fashion"] |= {"resize": 32, "crop": 32, **protocol}
+    params["benchmarks"]["fashion"]["methods"]["simgcd"]["projector_width"] = 64
     params["benchmarks"]["fashion"]["trial"] = True
     file.write_text(yaml.safe_dump(params, sort_keys=False))
     return folder

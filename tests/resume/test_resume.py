@@ -14,7 +14,7 @@ from ctxgcd.stopping import STOPPED
 from tests.resume.project import finish, fresh_copy, quiet, results, shrink, start, strike
 
 TABLE = "results/main_fashion.csv"
-LONG = {"epochs": 16, "T_warm": 4, "view_bank": 2, "batch_size": 16}
+LONG = {"epochs": 16, "view_bank": 2, "batch_size": 16}
 
 
 @pytest.fixture(scope="module")
@@ -59,7 +59,7 @@ def test_a_value_changed_and_changed_back_finds_its_runs(clean: Path) -> None:
     before, file = results(clean), clean / "params.yaml"
     text = file.read_text()
     params = yaml.safe_load(text)
-    params["settings"]["paper"]["tau"] = 2.0
+    params["methods"]["full"]["tau"] = 2.0
     file.write_text(yaml.safe_dump(params, sort_keys=False))
     finish(clean, TABLE, "--cores", "2")
     assert results(clean) != before

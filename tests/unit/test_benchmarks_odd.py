@@ -299,7 +299,7 @@ def test_wrong_values_name_their_place(
     committed: dict[str, Any], own: dict[str, Any], change: dict[str, Any], words: list[str]
 ) -> None:
     entry = {k: v for k, v in own.items() if k not in {"benchmark", "seed", "labelled_share"}} | change
-    entry |= {"protocol": "fashion", "entropy_weight": 1.0, "overrides": {}, "settings": {}}
+    entry |= {"protocol": "fashion", "overrides": {}, "methods": {}, "settings": {}}
     committed["benchmarks"]["mine"] = entry
     with pytest.raises(UserError) as raised:
         parse(committed)

@@ -290,7 +290,8 @@ def test_a_fingerprint_is_computed_once(folder: Path, tmp_path: Path, monkeypatc
 def test_own_images_in_params(committed: dict[str, Any], folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(folder.parent)
     entry = {k: v for k, v in section(folder).items() if k not in {"benchmark", "seed", "labelled_share"}}
-    entry |= {"K": True, "protocol": "fashion", "entropy_weight": 1.0, "overrides": {}, "settings": {}}
+    entry |= {"K": True, "protocol": "fashion", "overrides": {}, "settings": {}}
+    entry |= {"methods": committed["benchmarks"]["fashion"]["methods"]}
     committed["benchmarks"]["mine"] = entry
     params = parse(committed)
     resolved = resolve(params, "mine", "full-paper", 0)

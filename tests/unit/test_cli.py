@@ -62,17 +62,17 @@ def place(tmp_path: Path) -> Path:
 
 
 def test_difference_of_settings() -> None:
-    done = ctxgcd("diff", "paper", "released")
+    done = ctxgcd("diff", "default", "scripts")
     assert done.returncode == 0
     assert [line.split() for line in done.stdout.splitlines()] == [
-        ["value", "paper", "released"],
-        ["k", "10", "4"],
-        ["lambda_c", "0.3", "0.1"],
-        ["context_delay", "0", "1"],
+        ["value", "default", "scripts"],
+        ["full.k", "10", "4"],
+        ["full.lambda_c", "0.3", "0.1"],
+        ["full.context_delay", "0", "1"],
     ]
-    of_cub = ctxgcd("diff", "paper", "released", "--benchmark", "cub").stdout
-    assert ["k", "10", "8"] in [line.split() for line in of_cub.splitlines()]
-    assert ctxgcd("diff", "paper", "paper").stdout == "paper and paper have the same values\n"
+    of_cub = ctxgcd("diff", "default", "scripts", "--benchmark", "cub").stdout
+    assert ["full.k", "10", "8"] in [line.split() for line in of_cub.splitlines()]
+    assert ctxgcd("diff", "default", "default").stdout == "default and default have the same values\n"
 
 
 def test_difference_of_rows(params: Params) -> None:
@@ -90,11 +90,11 @@ LISTED = "discover, predict, export, evaluate, diff, completion"
 @pytest.mark.parametrize(
     ("names", "benchmark", "words"),
     [
-        (("paper", "realeased"), None, "did you mean 'released'?"),
+        (("default", "script"), None, "did you mean 'scripts'?"),
         (("full-paper", "simgcd"), None, "is a row, whose values depend on the benchmark; add --benchmark NAME"),
         (("full-paper", "simgdc"), "cub", "did you mean 'simgcd'?"),
-        (("paper", "full-released"), "cub", "give two of one kind"),
-        (("paper", "released"), "cubb", "did you mean 'cub'?"),
+        (("default", "full-released"), "cub", "give two of one kind"),
+        (("default", "scripts"), "cubb", "did you mean 'cub'?"),
     ],
 )
 def test_refused(params: Params, names: tuple[str, str], benchmark: str | None, words: str) -> None:
@@ -105,7 +105,7 @@ def test_refused(params: Params, names: tuple[str, str], benchmark: str | None, 
 
 
 def test_away_from_the_project(tmp_path: Path) -> None:
-    done = ctxgcd("diff", "paper", "released", at=tmp_path)
+    done = ctxgcd("diff", "default", "scripts", at=tmp_path)
     assert done.returncode == 2
     assert done.stderr == "error: params.yaml does not exist here; run from the folder that holds it\n"
 
@@ -210,7 +210,7 @@ def test_a_closed_pipe_ends_quietly(place: Path) -> None:
 def test_a_full_disk_is_one_line() -> None:
     with open("/dev/full", "w") as full:
         done = subprocess.run(
-            [*COMMAND, "diff", "paper", "released"], cwd=ROOT, env=ENVIRONMENT, stdout=full, stderr=subprocess.PIPE
+            [*COMMAND, "diff", "default", "scripts"], cwd=ROOT, env=ENVIRONMENT, stdout=full, stderr=subprocess.PIPE
         )
     assert done.returncode == 2
     assert done.stderr == b"error: the results cannot be written (No space left on device); send them elsewhere\n"
@@ -232,7 +232,7 @@ def test_colours_are_for_terminals(no_color: str | None, bold: bool) -> None:
     ours, its = os.openpty()
     environment = {key: value for key, value in ENVIRONMENT.items() if key != "NO_COLOR"}
     environment |= {"NO_COLOR": no_color} if no_color else {}
-    command = [*COMMAND, "diff", "paper", "released"]
+    command = [*COMMAND, "diff", "default", "scripts"]
     subprocess.run(command, cwd=ROOT, env=environment, stdout=its, stderr=subprocess.DEVNULL, check=True)
     os.close(its)
     shown = os.read(ours, 4096)

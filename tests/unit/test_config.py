@@ -12,8 +12,10 @@ from typing import Any
 import pytest
 import yaml
 
+from ctxgcd.catalogue import METHODS
 from ctxgcd.config import Params, check_file, parse, read
 from ctxgcd.errors import UserError
+from ctxgcd.runs import resolve
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -30,7 +32,7 @@ def change(config: dict[str, Any], place: str, value: Any) -> None:
 
 
 DELETE = type("Delete", (), {"__repr__": lambda self: "(deleted)"})()  # the same name in every worker
-PAPER = "protocols.paper"
+PAPER = "protocols.official"
 
 
 def test_committed_file_is_valid(committed: dict[str, Any]) -> None:
@@ -51,9 +53,13 @@ def test_numbers_read_alike_by_old_and_new_yaml(committed: dict[str, Any]) -> No
 CASES: list[tuple[str, Any, list[str]]] = [
     # unknown keys: the place and the nearest valid key
     (f"{PAPER}.epoch", 3, [f"{PAPER}: unknown key 'epoch'", "did you mean 'epochs'?"]),
-    (f"{PAPER}.t_warm", 3, [f"{PAPER}: unknown key 't_warm'", "did you mean 'T_warm'?"]),
-    ("settings.paper.lambda_m", 0.1, ["settings.paper: unknown key 'lambda_m'", "did you mean 'lambda_"]),
-    ("benchmarks.cub.entropy_weigth", 1.0, ["benchmarks.cub: unknown key", "did you mean 'entropy_weight'?"]),
+    ("methods.full.t_warm", 3, ["methods.full: unknown key 't_warm'", "did you mean 'T_warm'?"]),
+    ("methods.full.lambda_m", 0.1, ["methods.full: unknown key 'lambda_m'", "did you mean 'lambda_"]),
+    (
+        "benchmarks.cub.methods.simgcd.entropy_weigth",
+        1.0,
+        ["benchmarks.cub.methods.simgcd: unknown key", "'entropy_weight'?"],
+    ),
     ("benchmarks.cub.images.tests", 1, ["benchmarks.cub.images: unknown key", "did you mean 'test'?"]),
     ("split.seeds", 1, ["split: unknown key 'seeds'", "did you mean 'seed'?"]),
     ("sensitivity.tau", [0.1], ["sensitivity: unknown key 'tau'", "valid: lambda_n, lambda_c, k"]),
@@ -61,7 +67,7 @@ CASES: list[tuple[str, Any, list[str]]] = [
     ("shema", 1, ["unknown key 'shema'", "did you mean 'schema'?"]),
     # missing keys
     (f"{PAPER}.lr", DELETE, [f"{PAPER}.lr: this key is missing"]),
-    ("settings.paper.delta", DELETE, ["settings.paper.delta: this key is missing"]),
+    ("methods.full.delta", DELETE, ["methods.full.delta: this key is missing"]),
     ("benchmarks.cub.images.test", DELETE, ["benchmarks.cub.images.test: this key is missing"]),
     ("seeds", DELETE, ["seeds: this key is missing"]),
     ("schema", DELETE, ["schema: this key is missing"]),
@@ -83,22 +89,26 @@ CASES: list[tuple[str, Any, list[str]]] = [
     # not finite
     (f"{PAPER}.lr", math.nan, [f"{PAPER}.lr", "finite", "found nan"]),
     (f"{PAPER}.lr", math.inf, [f"{PAPER}.lr", "finite", "found inf"]),
-    ("settings.paper.delta", yaml.safe_load(".inf"), ["settings.paper.delta", "finite", "found inf"]),
+    ("methods.full.delta", yaml.safe_load(".inf"), ["methods.full.delta", "finite", "found inf"]),
     ("sensitivity.lambda_n", [0.1, math.nan], ["sensitivity.lambda_n.1", "finite", "found nan"]),
     # out of range
-    ("settings.paper.lambda_n", -0.1, ["settings.paper.lambda_n", "greater than or equal to 0", "found -0.1"]),
-    ("settings.paper.lambda_c", -0.1, ["settings.paper.lambda_c", "greater than or equal to 0", "found -0.1"]),
-    ("benchmarks.cub.entropy_weight", -1.0, ["benchmarks.cub.entropy_weight", "greater than or equal to 0"]),
+    ("methods.full.lambda_n", -0.1, ["methods.full.lambda_n", "greater than or equal to 0", "found -0.1"]),
+    ("methods.full.lambda_c", -0.1, ["methods.full.lambda_c", "greater than or equal to 0", "found -0.1"]),
+    (
+        "benchmarks.cub.methods.simgcd.entropy_weight",
+        -1.0,
+        ["benchmarks.cub.methods.simgcd.entropy_weight", "greater than or equal to 0"],
+    ),
     (f"{PAPER}.weight_decay", -1.0e-4, [f"{PAPER}.weight_decay", "greater than or equal to 0"]),
-    (f"{PAPER}.supervised_weight", 1.5, [f"{PAPER}.supervised_weight", "less than or equal to 1"]),
+    ("methods.gcd.supervised_weight", 1.5, ["methods.gcd.supervised_weight", "less than or equal to 1"]),
     (f"{PAPER}.momentum", 1.0, [f"{PAPER}.momentum", "less than 1"]),
     (f"{PAPER}.lr", 0.0, [f"{PAPER}.lr", "greater than 0"]),
-    (f"{PAPER}.student_temperature", 0, [f"{PAPER}.student_temperature", "greater than 0"]),
+    ("methods.simgcd.student_temperature", 0, ["methods.simgcd.student_temperature", "greater than 0"]),
     (f"{PAPER}.threads", 0, [f"{PAPER}.threads", "greater than or equal to 1"]),
-    ("settings.paper.tau", 0.0, ["settings.paper.tau", "greater than 0"]),
-    ("settings.paper.k", 1, ["settings.paper.k", "greater than or equal to 2"]),
-    ("settings.paper.reciprocal", "data", ["settings.paper.reciprocal", "'batch'", "'dataset'", "found 'data'"]),
-    ("settings.paper.teacher_schedule", "step", ["settings.paper.teacher_schedule", "'linear'", "'cosine'"]),
+    ("methods.full.tau", 0.0, ["methods.full.tau", "greater than 0"]),
+    ("methods.full.k", 1, ["methods.full.k", "greater than or equal to 2"]),
+    ("methods.full.reciprocal", "data", ["methods.full.reciprocal", "'batch'", "'dataset'", "found 'data'"]),
+    ("methods.simgcd.teacher_schedule", "step", ["methods.simgcd.teacher_schedule", "'linear'", "'cosine'"]),
     ("split.labelled_share", 1.0, ["split.labelled_share", "less than 1"]),
     ("split.seed", -1, ["split.seed", "greater than or equal to 0"]),
     ("rows.main", [], ["rows.main", "at least 1"]),
@@ -115,13 +125,17 @@ CASES: list[tuple[str, Any, list[str]]] = [
     ("seeds_of.cub50.main", [3, 3], ["seeds_of.cub50.main are [3, 3]", "different"]),
     ("seeds", [0, 0], ["seeds are [0, 0]", "different"]),
     ("seeds", [0, -1], ["seeds are [0, -1]", "integers from 0"]),
-    ("schema", 1, ["schema is 1", "reads schema 2", "docs/migration.md says what to change in it"]),
-    ("schema", 3, ["schema is 3", "reads schema 2", "take a newer version"]),
+    ("schema", 1, ["schema is 1", "reads schema 3", "docs/migration.md says what to change in it"]),
+    ("schema", 4, ["schema is 4", "reads schema 3", "take a newer version"]),
     ("schema", "2", ["schema: input should be a valid integer"]),
     # possible each on its own, not together
     (f"{PAPER}.crop", 300, [PAPER, "crop 300 is larger than resize 256", "give"]),
     # names that exist nowhere
-    ("benchmarks.cub.protocol", "papr", ["benchmarks.cub.protocol: unknown protocol 'papr'", "did you mean 'paper'?"]),
+    (
+        "benchmarks.cub.protocol",
+        "oficial",
+        ["benchmarks.cub.protocol: unknown protocol 'oficial'", "did you mean 'official'?"],
+    ),
     (f"{PAPER}.backbone", "dino_vitb", [f"{PAPER}.backbone: unknown backbone", "did you mean 'dino_vitb16'?"]),
     ("tables.main_ssb", ["cub", "car"], ["tables.main_ssb: unknown benchmark 'car'", "did you mean 'scars'?"]),
     ("tables.ssb", ["cub"], ["tables.ssb", "call it 'main_ssb'"]),
@@ -129,9 +143,13 @@ CASES: list[tuple[str, Any, list[str]]] = [
     ("all_tables.ablation", ["cubb"], ["all_tables", "unknown benchmark 'cubb'", "did you mean 'cub'?"]),
     ("all_tables.sensitivity", ["cifar"], ["all_tables", "unknown benchmark 'cifar'", "did you mean 'cifar10"]),
     ("benchmarks.cub.overrides", {"lrr": 1.0}, ["benchmarks.cub.overrides: unknown key 'lrr'", "did you mean 'lr'?"]),
-    ("benchmarks.cub.settings", {"release": {}}, ["benchmarks.cub.settings", "did you mean 'released'?"]),
-    ("benchmarks.cub.settings", {"released": {"kk": 8}}, ["benchmarks.cub.settings.released: unknown key 'kk'"]),
-    ("settings.paper", DELETE, ["settings", "'paper'"]),
+    ("benchmarks.cub.settings", {"script": {}}, ["benchmarks.cub.settings", "did you mean 'scripts'?"]),
+    (
+        "benchmarks.cub.settings",
+        {"scripts": {"full": {"kk": 8}}},
+        ["benchmarks.cub.settings.scripts.full: unknown key 'kk'"],
+    ),
+    ("settings.default", DELETE, ["settings", "'default'"]),
 ]
 
 
@@ -148,23 +166,35 @@ def test_refused(committed: dict[str, Any], place: str, value: Any, words: list[
 
 
 def test_each_fault_is_told(committed: dict[str, Any]) -> None:
+    """Those of methods' sections once the rest is right."""
+    change(committed, "methods.full.k", "ten")
+    change(committed, "methods.gcd.head_dim", 0)
+    change(committed, "settings.scripts", {"full": {"tau": -1.0}})
+    change(committed, "benchmarks.cub.settings", {"scripts": {"full": {"delta": -1.0}}})
+    with pytest.raises(UserError) as raised:
+        parse(committed)
+    for place in (
+        *("methods.full.k", "methods.gcd.head_dim", "settings.scripts.full.tau"),
+        "benchmarks.cub.settings.scripts.full.delta",
+    ):
+        assert f"params.yaml: {place}: " in str(raised.value)
     change(committed, f"{PAPER}.lr", -1.0)
-    change(committed, "settings.paper.k", "ten")
-    with pytest.raises(UserError, match=r"settings\.paper\.k.*; .*protocols\.paper\.lr"):
+    change(committed, "split.seed", -1)
+    with pytest.raises(UserError, match=r"split\.seed.*; .*protocols\.official\.lr"):
         parse(committed)
 
 
 def test_whole_numbers_serve_as_numbers(committed: dict[str, Any]) -> None:
     change(committed, f"{PAPER}.lr", 1)
-    change(committed, "settings.paper.lambda_n", 0)
+    change(committed, "methods.full.lambda_n", 0)
     found = parse(committed)
-    assert found.protocols["paper"].lr == 1.0
-    assert found.settings["paper"].lambda_n == 0.0
+    assert found.protocols["official"].lr == 1.0
+    assert resolve(found, "cub", "full-paper", 0)["lambda_n"] == 0.0
 
 
 def test_sections_do_not_change(params: Params) -> None:
     with pytest.raises(ValueError, match="frozen"):
-        params.protocols["paper"].lr = 0.2
+        params.protocols["official"].lr = 0.2
 
 
 def parts_of(annotation: Any) -> list[Any]:
@@ -172,15 +202,28 @@ def parts_of(annotation: Any) -> list[Any]:
     return [annotation, *(part for inner in getattr(annotation, "__args__", ()) for part in parts_of(inner))]
 
 
-def test_no_field_has_a_default() -> None:
-    sections, seen = [Params], set()
+# Added at the behaviour of before, so no identity of a run that has it holds them.
+WITH_DEFAULTS = {"Protocol.tail", "Protocol.loss_group"}
+WITH_DEFAULTS |= {
+    f"{of}.{name}" for of in ("GCDValues", "SimGCDValues") for name in ("info_nce_weight", "sup_con_weight")
+}
+
+
+def test_fields_with_a_default_are_few_and_written_all_the_same(committed: dict[str, Any]) -> None:
+    sections, seen, found = [Params, *(entry.values for entry in METHODS.values())], set(), set()
     while sections:
         model = sections.pop()
         seen.add(model.__name__)
         for name, field in model.model_fields.items():
-            assert field.is_required(), f"{model.__name__}.{name}"
+            if not field.is_required():
+                found.add(f"{model.__name__}.{name}")
             sections += [kind for kind in parts_of(field.annotation) if hasattr(kind, "model_fields")]
-    assert {"Protocol", "Settings", "Official", "Own", "Backbone", "Images", "Rows"} <= seen
+    assert {"Protocol", "FullValues", "Official", "Own", "Backbone", "Images", "Rows"} <= seen
+    assert found == WITH_DEFAULTS
+    for protocol in committed["protocols"].values():
+        assert {"tail", "loss_group"} <= protocol.keys()
+    for method in ("gcd", "simgcd"):
+        assert {"info_nce_weight", "sup_con_weight"} <= committed["methods"][method].keys()
 
 
 @pytest.mark.parametrize(
@@ -206,7 +249,7 @@ def test_a_script_ends_with_the_sentence_alone(committed: dict[str, Any]) -> Non
     assert done.returncode == 2
     assert done.stdout == ""
     assert done.stderr.count("\n") == 1
-    assert done.stderr.startswith("error: params.yaml: protocols.paper: crop 300 is larger than resize 256")
+    assert done.stderr.startswith("error: params.yaml: protocols.official: crop 300 is larger than resize 256")
 
 
 def test_a_key_given_twice_is_refused(tmp_path: Path) -> None:

@@ -94,7 +94,7 @@ def test_mutual_over_dataset() -> None:
     lists = torch.tensor([[1, 2], [0, 2], [3, 4], [2, 4], [2, 3], [0, 1]])
     image_ids = torch.tensor([0, 1, 2, 0, 5, 3])
     pseudo = torch.tensor([7, 7, 7, 7, 7, 1])
-    s = mutual_over_dataset(lists, image_ids, pseudo)
+    s = mutual_over_dataset(lists[image_ids], image_ids, pseudo)
     expected = [
         [
             i != j and bool(pseudo[i] == pseudo[j]) and (a == b or (b in lists[a].tolist() and a in lists[b].tolist()))

@@ -945,21 +945,25 @@ def test_a_folder_of_other_files_is_left_alone(place: Place) -> None:
 
 
 def test_presets_agree_with_the_workflow(params: Params) -> None:
-    """The paper's preset is the workflow's protocol and settings, and backbones are those of params.yaml."""
+    """The long preset is the workflow's protocol and sections, and backbones are those of params.yaml."""
     presets = read_presets()
     assert presets.backbones == params.backbones
-    paper, quick = presets.presets["paper"], presets.presets["quick"]
-    assert paper.protocol == params.protocols["paper"]
-    assert paper.settings == quick.settings == params.settings["paper"]
-    shorter = {"epochs", "T_warm", "teacher_warmup_epochs"}
-    assert quick.protocol.model_dump(exclude=shorter) == params.protocols["cub50"].model_dump(exclude=shorter)
+    long, quick = presets.presets["long"], presets.presets["quick"]
+    assert long.protocol == params.protocols["official"]
+    assert long.methods == {method: params.methods[method] for method in ("simgcd", "full")}
+    assert quick.protocol.model_dump(exclude={"epochs"}) == params.protocols["cub50"].model_dump(exclude={"epochs"})
+    shorter = {"T_warm", "teacher_warmup_epochs"}
+    for method, values in quick.methods.items():
+        of_cub50 = {**params.methods[method], **params.benchmarks["cub50"].methods[method]}
+        assert values.keys() == of_cub50.keys()
+        assert {key for key in values if values[key] != of_cub50[key]} <= shorter
 
 
 def test_backbones_bring_their_sizes() -> None:
     assert (chosen("quick", None, None, None)["resize"], chosen("quick", None, None, None)["crop"]) == (110, 96)
     dino = chosen("quick", "dino_vitb16", "w.pth", None)
     assert (dino["crop"], dino["tail_lr_factor"], dino["weights"], dino["sha256"]) == (224, 1.0, "w.pth", "")
-    assert chosen("paper", None, None, None)["model"] == "vit_base_patch16_224.dino"
+    assert chosen("long", None, None, None)["model"] == "vit_base_patch16_224.dino"
     assert (chosen(*("quick", None, None), 64)["resize"], chosen("quick", None, None, 64)["crop"]) == (73, 64)
 
 

@@ -10,9 +10,9 @@ from torch import Tensor, nn
 from torch.nn.utils.parametrizations import weight_norm
 
 from ctxgcd.errors import UserError
+from ctxgcd.methods.optimiser import parameter_groups
+from ctxgcd.methods.schedules import cosine_lr, teacher_temperature
 from ctxgcd.models.heads import CosineClassifier, Projector
-from ctxgcd.training.optimiser import parameter_groups
-from ctxgcd.training.schedules import cosine_lr, teacher_temperature
 
 torch.set_num_threads(1)
 

@@ -25,7 +25,7 @@ from ctxgcd.errors import UserError
 from ctxgcd.features import extract_test_view, extract_view_bank, load_kept
 from ctxgcd.images.sampler import draw_batches
 from ctxgcd.images.store import Store, open_store, pack, pixels_file, resize_shorter
-from ctxgcd.images.streams import generator
+from ctxgcd.images.streams import Stream, generator
 from ctxgcd.images.views import Cropper
 from ctxgcd.models.backbone import Backbone
 
@@ -318,7 +318,7 @@ def test_cut_is_the_pil_pipeline(packed: Path, crop: int) -> None:
 def test_train_view_is_the_pil_pipeline_for_its_draws(packed: Path) -> None:
     crop, cropper = 32, cropper_of(packed, 32)
     ids = torch.randint(0, len(SHAPES), (50,), generator=torch.Generator().manual_seed(0))
-    found = cropper.train_view(ids, generator(3, "views", 1))
+    found = cropper.train_view(ids, Stream(generator(3, "views", 1)))
     draws = torch.rand(50, 3, generator=generator(3, "views", 1), dtype=torch.float64).tolist()
     for row, (i, (down, right, flip)) in enumerate(zip(ids.tolist(), draws, strict=True)):
         image = pil(packed, i)
@@ -336,7 +336,7 @@ def test_train_views_reach_the_whole_image(packed: Path) -> None:
         for top, left, flip in itertools.product(range(3), range(3), (False, True))
     }
     assert len(corners) == 18
-    found = cropper.train_view(torch.full((500,), image), generator(0, "views"))
+    found = cropper.train_view(torch.full((500,), image), Stream(generator(0, "views")))
     drawn = [view.numpy().tobytes() for view in found]
     assert set(drawn) == corners
     # 500 draws of 18 equal chances: each 28 times, give or take five standard deviations.
@@ -346,11 +346,11 @@ def test_train_views_reach_the_whole_image(packed: Path) -> None:
 def test_train_view_is_deterministic(packed: Path) -> None:
     cropper, ids = cropper_of(packed, 20), torch.arange(len(SHAPES))
     torch.manual_seed(0)
-    first = cropper.train_view(ids, generator(0, "views"))
+    first = cropper.train_view(ids, Stream(generator(0, "views")))
     torch.manual_seed(1)
-    assert torch.equal(first, cropper.train_view(ids, generator(0, "views")))
-    assert not torch.equal(first, cropper.train_view(ids, generator(0, "views", 1)))
-    stream = generator(0, "views")
+    assert torch.equal(first, cropper.train_view(ids, Stream(generator(0, "views"))))
+    assert not torch.equal(first, cropper.train_view(ids, Stream(generator(0, "views", 1))))
+    stream = Stream(generator(0, "views"))
     assert not torch.equal(cropper.train_view(ids, stream), cropper.train_view(ids, stream))
 
 
@@ -435,7 +435,7 @@ def test_view_bank_rows(packed: Path, tmp_path: Path) -> None:
         extract_view_bank(flat(), cropper, images, 3, seed, "float32", tmp_path / f"{name}.npy")
     kept = load_kept(tmp_path / "a.npy", (3 * images,)).view(3, images, -1)
     for view in range(3):
-        assert torch.equal(kept[view], cropper.train_view(ids, generator(4, "view_bank", view)).flatten(1))
+        assert torch.equal(kept[view], cropper.train_view(ids, Stream(generator(4, "view_bank", view))).flatten(1))
     assert (tmp_path / "a.npy").read_bytes() == (tmp_path / "b.npy").read_bytes()
     assert (tmp_path / "a.npy").read_bytes() != (tmp_path / "c.npy").read_bytes()
 

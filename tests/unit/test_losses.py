@@ -387,6 +387,6 @@ def test_no_value_is_moved_to_the_host() -> None:
             s = pairs(x, pseudo, 3)
             torch.stack(list(every_loss(x, logits, labels, mask, s, K).values())).sum().backward()
             neighbourhood.released(x, s, 1.0)
-        mutual_over_dataset(torch.zeros(40, 3, dtype=torch.long), pseudo, pseudo)
+        mutual_over_dataset(torch.zeros(2 * B, 3, dtype=torch.long), pseudo, pseudo)
         with pytest.raises(DataDependentOutputException):
             x.sum().item()

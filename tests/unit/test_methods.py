@@ -9,17 +9,20 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import normalize
 
+from ctxgcd.catalogue import METHODS
+from ctxgcd.clustering.neighbours import nearest
 from ctxgcd.context import pairs
+from ctxgcd.images.streams import generator
 from ctxgcd.losses import cluster, cross_entropy, distill, entropy_gap, info_nce, neighbourhood, sup_con
 from ctxgcd.methods import full
 from ctxgcd.methods.full import Full
 from ctxgcd.methods.gcd import GCD
-from ctxgcd.methods.method import Batch
-from ctxgcd.methods.registry import TRAINED
+from ctxgcd.methods.method import Method
+from ctxgcd.methods.optimiser import parameter_groups
 from ctxgcd.methods.simgcd import SimGCD, joined
+from ctxgcd.methods.step import Batch, Look, Rows, weighted
 from ctxgcd.models.network import Network, Outputs
-from ctxgcd.names import METHODS, TERM_SIZES, VARIANTS
-from ctxgcd.training.optimiser import parameter_groups
+from ctxgcd.names import TERM_SIZES
 from ctxgcd.training.shares import shares
 
 torch.set_num_threads(1)
@@ -27,14 +30,21 @@ torch.set_num_threads(1)
 KEPT, DIM, CLASSES = 6, 8, 5
 TEACHER = 0.06
 BOTH = ["L_n", "L_c"]
+VARIANTS = tuple(METHODS["full"].variants)
 
 
 def parameters(**changes: Any) -> dict[str, Any]:
     return {
         "K": CLASSES,
         "supervised_weight": 0.35,
+        "info_nce_weight": 1.0,
+        "sup_con_weight": 1.0,
         "entropy_weight": 2.0,
         "student_temperature": 0.1,
+        "teacher_warmup_epochs": 0,
+        "teacher_temperature_start": TEACHER,
+        "teacher_temperature_end": TEACHER,
+        "teacher_schedule": "linear",
         "info_nce_temperature": 0.9,
         "sup_con_temperature": 0.07,
         "variant": "paper",
@@ -44,6 +54,7 @@ def parameters(**changes: Any) -> dict[str, Any]:
         "lambda_c": 0.3,
         "T_warm": 1,
         "context_delay": 0,
+        "batch_size": 64,
         "neighbour_images": 128,
         "reciprocal": "batch",
         "delta": 0.8,
@@ -68,14 +79,37 @@ def batch(sampled: int = 128, around: int | None = None, seed: int = 0, images: 
     labels = torch.randint(0, 3, (sampled,), generator=stream)
     labels[torch.rand(sampled, generator=stream) < 0.5] = -1
     if around is None:
-        return Batch(rows, labels)
+        return of_rows(rows, labels)
     ids = torch.randint(0, images, (sampled + around,), generator=stream)
-    return Batch(rows, labels, torch.randn(2 * around, KEPT, generator=stream), ids)
+    return of_rows(rows, labels, torch.randn(2 * around, KEPT, generator=stream), ids)
 
 
-def gradients(method: SimGCD, net: Network, of: Batch) -> dict[str, Tensor]:
+def of_rows(
+    sampled: Tensor,
+    labels: Tensor,
+    around: Tensor | None = None,
+    ids: Tensor | None = None,
+    lists: Tensor | None = None,
+) -> Batch:
+    """A batch of these trunk outputs; ids: of the sampled images, then of the neighbours; lists: by image."""
+    ids = torch.arange(len(labels)) if ids is None else ids
+    of_sampled, of_neighbours = ids[: len(labels)], ids[len(labels) :]
+    given = [{} if lists is None else {"nearest": lists[part]} for part in (of_sampled, of_neighbours)]
+    groups = {"sampled": Rows(sampled, of_sampled, labels, given[0])}
+    if around is not None:
+        groups["neighbours"] = Rows(around, of_neighbours, torch.full_like(of_neighbours, -1), given[1])
+    return Batch(groups)
+
+
+def losses(method: Method, net: nn.Module, of: Batch) -> dict[str, Tensor]:
+    """The loss of a step, and its terms."""
+    terms = method.losses(net, of).terms
+    return {"loss": weighted(terms, method.weights(of)), **terms}
+
+
+def gradients(method: Method, net: Network, of: Batch) -> dict[str, Tensor]:
     net.zero_grad()
-    method.losses(net, of, TEACHER)["loss"].backward()
+    losses(method, net, of)["loss"].backward()
     return {name: parameter.grad.clone() for name, parameter in net.named_parameters() if parameter.grad is not None}
 
 
@@ -94,6 +128,22 @@ def written_baseline(out: Outputs, labels: Tensor, p: dict[str, Any]) -> dict[st
     return {"loss": l_rep + l_cls, **terms}
 
 
+def asks_for_neighbours(method: SimGCD, epoch: int) -> bool:
+    """Whether the steps of an epoch have neighbour images, all of them or none."""
+    points = torch.randn(140, DIM, generator=torch.Generator().manual_seed(epoch))
+    look = Look(
+        epoch,
+        labels=torch.where(torch.arange(140) % 4 == 0, 0, -1),
+        features=lambda ids: points[ids],
+        train_features=lambda ids, stream: points[ids],
+        nearest=nearest,
+        stream=lambda name: generator(0, name, epoch),
+    )
+    asked = {tuple(step) for step in method.before_epoch(network(), look).steps}
+    assert asked in ({("sampled",)}, {("sampled", "neighbours")})
+    return asked == {("sampled", "neighbours")}
+
+
 def close(found: dict[str, Tensor], expected: dict[str, Tensor], tolerance: float = 1e-5) -> None:
     assert found.keys() == expected.keys()
     for name, value in expected.items():
@@ -108,8 +158,8 @@ def close(found: dict[str, Tensor], expected: dict[str, Tensor], tolerance: floa
 @pytest.mark.parametrize("seed", [0, 1])
 def test_baseline_is_the_written_formula(seed: int) -> None:
     net, of, p = network(seed), batch(seed=seed), parameters(supervised_weight=0.2 + 0.3 * seed)
-    found = SimGCD(p).losses(net, of, TEACHER)
-    close(found, written_baseline(net(of.sampled), of.labels, p))
+    found = losses(SimGCD(p), net, of)
+    close(found, written_baseline(net(of.sampled.views), of.sampled.labels, p))
     assert all(value.ndim == 0 and value.isfinite() for value in found.values())
 
 
@@ -117,8 +167,11 @@ def test_baseline_is_the_written_formula(seed: int) -> None:
     "changed",
     [
         {"supervised_weight": 0.5},
+        {"info_nce_weight": 2.0},
+        {"sup_con_weight": 0.0},
         {"entropy_weight": 3.0},
         {"student_temperature": 0.2},
+        {"teacher_temperature_end": 0.09},
         {"info_nce_temperature": 0.5},
         {"sup_con_temperature": 0.2},
     ],
@@ -126,13 +179,13 @@ def test_baseline_is_the_written_formula(seed: int) -> None:
 )
 def test_each_parameter_of_the_baseline_counts(changed: dict[str, float]) -> None:
     net, of = network(), batch()
-    before = SimGCD(parameters()).losses(net, of, TEACHER)["loss"]
-    assert abs(SimGCD(parameters(**changed)).losses(net, of, TEACHER)["loss"] - before) > 1e-3
+    before = losses(SimGCD(parameters()), net, of)["loss"]
+    assert abs(losses(SimGCD(parameters(**changed)), net, of)["loss"] - before) > 1e-3
 
 
 def test_a_batch_without_labels_has_the_unsupervised_half_alone() -> None:
     net, of, p = network(), batch(), parameters()
-    found = SimGCD(p).losses(net, Batch(of.sampled, torch.full_like(of.labels, -1)), TEACHER)
+    found = losses(SimGCD(p), net, of_rows(of.sampled.views, torch.full_like(of.sampled.labels, -1)))
     assert found["sup_con"] == found["cls"] == 0
     unsupervised = found["info_nce"] + found["distill"] + p["entropy_weight"] * found["entropy"]
     torch.testing.assert_close(found["loss"], 0.65 * unsupervised)
@@ -140,8 +193,8 @@ def test_a_batch_without_labels_has_the_unsupervised_half_alone() -> None:
 
 def test_simgcd_never_asks_for_neighbours() -> None:
     method = SimGCD(parameters())
-    assert not any(method.needs_neighbours(epoch) for epoch in range(300))
-    assert method.active_from() == dict.fromkeys(("info_nce", "sup_con", "distill", "entropy", "cls"), 0)
+    assert not any(asks_for_neighbours(method, epoch) for epoch in range(300))
+    assert method.terms() == dict.fromkeys(("info_nce", "sup_con", "distill", "entropy", "cls"), 0)
 
 
 # -- the full method ---------------------------------------------------------------------------------------
@@ -149,10 +202,9 @@ def test_simgcd_never_asks_for_neighbours() -> None:
 
 def expected_terms(net: Network, of: Batch, p: dict[str, Any]) -> dict[str, Tensor]:
     """The variant's terms with every set of rows formed by hand, each part of the batch in its own forward pass."""
-    assert of.neighbours is not None
-    m, q = len(of.sampled) // 2, len(of.neighbours) // 2
-    own, around = net(of.sampled), net(of.neighbours)
-    terms = written_baseline(own, of.labels, p)
+    m, q = len(of.sampled.views) // 2, len(of.groups["neighbours"].views) // 2
+    own, around = net(of.sampled.views), net(of.groups["neighbours"].views)
+    terms = written_baseline(own, of.sampled.labels, p)
     if p["variant"] == "paper":
         views = [torch.cat([own.projections[v * m : v * m + m], around.projections[v * q : v * q + q]]) for v in (0, 1)]
         pseudo = [
@@ -184,7 +236,7 @@ def test_batch_is_split_by_its_sizes(variant: str, k: int) -> None:
     """k need not divide 128: q * k neighbour images are 125, 126, 120 and 120."""
     p = parameters(variant=variant, k=k)
     net, of = network(), batch(128, 128 // k * k, seed=k)
-    found = Full(p).losses(net, of, TEACHER)
+    found = losses(Full(p), net, of)
     close(found, expected_terms(net, of, p))
     assert all(value.isfinite() for value in found.values())
     assert found["L_c"] > 0
@@ -215,19 +267,19 @@ def test_an_ablated_term_is_not_computed(
         for name in ("mutual_same_label", "released_pairs", "mended_pairs"):
             monkeypatch.setattr(full.pairs, name, forbidden)
     method, net, of = Full(parameters(variant=variant, context_terms=terms)), network(), batch(16, 15)
-    found = method.losses(net, of, TEACHER)
+    found = losses(method, net, of)
     assert absent not in found
     assert terms[0] in found
-    assert absent not in method.active_from()
+    assert absent not in method.terms()
     weight = method.p[f"lambda_{terms[0][-1]}"]
-    base = written_baseline(net(of.sampled), of.labels, method.p)["loss"]
+    base = written_baseline(net(of.sampled.views), of.sampled.labels, method.p)["loss"]
     torch.testing.assert_close(found["loss"], base + weight * found[terms[0]])
 
 
 def test_the_released_neighbourhood_term_trains_nothing() -> None:
     net, of = network(), batch(32, 30)
     with_it, without = (Full(parameters(variant="released", context_terms=terms)) for terms in (BOTH, ["L_c"]))
-    value = with_it.losses(net, of, TEACHER)["L_n"]
+    value = losses(with_it, net, of)["L_n"]
     assert value > 0
     assert not value.requires_grad
     found, expected = gradients(with_it, net, of), gradients(without, net, of)
@@ -235,7 +287,7 @@ def test_the_released_neighbourhood_term_trains_nothing() -> None:
     assert all(torch.equal(found[name], expected[name]) for name in found)
     heavier = Full(parameters(variant="released", lambda_n=100.0))
     assert all(torch.equal(value, expected[name]) for name, value in gradients(heavier, net, of).items())
-    assert heavier.losses(net, of, TEACHER)["loss"] > with_it.losses(net, of, TEACHER)["loss"]
+    assert losses(heavier, net, of)["loss"] > losses(with_it, net, of)["loss"]
 
 
 @pytest.mark.parametrize("variant", ["paper", "mended"])
@@ -252,10 +304,10 @@ def test_the_neighbourhood_term_trains_the_network(variant: str) -> None:
 def test_weight_zero_gives_the_gradients_of_simgcd(variant: str) -> None:
     net, of = network(), batch(32, 30)
     control = Full(parameters(variant=variant, lambda_n=0.0, lambda_c=0.0))
-    found = control.losses(net, of, TEACHER)
+    found = losses(control, net, of)
     assert found["L_n"] != 0
     assert found["L_c"] != 0
-    close(gradients(control, net, of), gradients(SimGCD(parameters()), net, Batch(of.sampled, of.labels)), 2e-6)
+    close(gradients(control, net, of), gradients(SimGCD(parameters()), net, Batch({"sampled": of.sampled})), 2e-6)
 
 
 def test_margin_of_the_paper_has_no_gradient() -> None:
@@ -267,14 +319,14 @@ def test_margin_of_the_paper_has_no_gradient() -> None:
 
 def test_before_the_start_the_baseline_alone() -> None:
     method = Full(parameters(T_warm=3, context_delay=1))
-    assert [method.needs_neighbours(epoch) for epoch in range(6)] == [False] * 4 + [True] * 2
-    assert method.active_from() == {**dict.fromkeys(("info_nce", "sup_con", "distill", "entropy", "cls"), 0)} | {
+    assert [asks_for_neighbours(method, epoch) for epoch in range(6)] == [False] * 4 + [True] * 2
+    assert method.terms() == {**dict.fromkeys(("info_nce", "sup_con", "distill", "entropy", "cls"), 0)} | {
         "L_n": 4,
         "L_c": 4,
     }
     net, of = network(), batch()
-    found = method.losses(net, of, TEACHER)
-    expected = SimGCD(parameters()).losses(net, of, TEACHER)
+    found = losses(method, net, of)
+    expected = losses(SimGCD(parameters()), net, of)
     assert found.keys() == expected.keys()
     assert all(torch.equal(found[name], expected[name]) for name in found)
 
@@ -287,14 +339,13 @@ def test_neighbours_over_the_dataset(variant: str) -> None:
     net, of = network(), batch(24, 20, images=40)
     lists = torch.stack([torch.randperm(39, generator=stream)[:12] for _ in range(40)])
     lists = lists + (lists >= torch.arange(40)[:, None])  # no image is in its own list
-    of = Batch(of.sampled, of.labels, of.neighbours, of.image_ids, lists)
-    assert of.neighbours is not None
-    assert of.image_ids is not None
-    found = Full(p).losses(net, of, TEACHER)["L_n"]
+    sampled, around = of.sampled.views, of.groups["neighbours"].views
+    image_ids = torch.cat([of.sampled.ids, of.groups["neighbours"].ids])
+    found = losses(Full(p), net, of_rows(sampled, of.sampled.labels, around, image_ids, lists))["L_n"]
     if variant == "paper":
-        rows, ids = net(joined(of.sampled, of.neighbours)), of.image_ids.repeat(2)
+        rows, ids = net(joined(sampled, around)), image_ids.repeat(2)
     else:
-        rows, ids = net(of.neighbours), of.image_ids[24:].repeat(2)
+        rows, ids = net(around), image_ids[24:].repeat(2)
     pseudo, near = rows.logits.argmax(dim=1).tolist(), [set(listed) for listed in lists.tolist()]
     same = torch.zeros(len(ids), len(ids), dtype=torch.bool)
     for i, a in enumerate(ids.tolist()):
@@ -313,17 +364,17 @@ def test_neighbours_over_the_dataset(variant: str) -> None:
 def test_an_image_twice_in_a_batch(variant: str) -> None:
     """Equal rows have distance 0, whose square root has an infinite slope: losses and gradients stay finite."""
     of, net = batch(16, 15), network()
-    assert of.neighbours is not None
-    sampled, around = of.sampled.clone(), of.neighbours.clone()
+    sampled, around = of.sampled.views.clone(), of.groups["neighbours"].views.clone()
     sampled[1], sampled[17] = sampled[0], sampled[16]
     around[1:3] = around[0].clone()
     around[15:18] = around[0].clone()  # and both views of it the same
     around[3] = sampled[0]
-    twice = Batch(sampled, of.labels, around, of.image_ids)
+    labels = of.sampled.labels
+    twice = of_rows(sampled, labels, around)
     method = Full(parameters(variant=variant, lambda_n=1.0))
-    assert all(value.isfinite() for value in method.losses(net, twice, TEACHER).values())
+    assert all(value.isfinite() for value in losses(method, net, twice).values())
     assert all(value.isfinite().all() for value in gradients(method, net, twice).values())
-    one = Batch(sampled[:1].expand(32, -1), of.labels, around[:1].expand(30, -1), of.image_ids)
+    one = of_rows(sampled[:1].expand(32, -1), labels, around[:1].expand(30, -1))
     assert all(value.isfinite().all() for value in gradients(method, net, one).values())
 
 
@@ -332,35 +383,34 @@ def test_joined_keeps_views_apart() -> None:
     assert joined(a, b).tolist() == [10, 11, 12, 13, 14, 20, 21, 22, 23, 24]
 
 
-def test_registry() -> None:
-    assert set(TRAINED) == set(METHODS) - {"kmeans"}
+def test_an_unknown_variant_is_no_method() -> None:
     with pytest.raises(KeyError):
         Full(parameters(variant="papr"))
 
 
 # -- GCD -------------------------------------------------------------------------------------------------
 
-GCD_PARAMETERS = {"projector_width": 16, "projection_dim": 6, "gcd_head_dim": 40, "seed": 0}
+GCD_PARAMETERS = {"projector_width": 16, "projection_dim": 6, "head_dim": 40, "seed": 0}
 GCD_PARAMETERS |= {"semi_kmeans_restarts": 3, "semi_kmeans_iterations": 50}
 
 
 def test_gcd_trains_the_representation_on_a_dino_head() -> None:
     method = GCD(parameters(**GCD_PARAMETERS))
-    net, of = method.network(nn.Linear(KEPT, DIM), DIM), batch(16)
-    terms = method.losses(net, of, None)
-    hidden = net.projector.projector(net.tail(of.sampled))
+    net, of = method.network(nn.Linear(KEPT, DIM), DIM, 3), batch(16)
+    terms = losses(method, net, of)
+    hidden = net.projector.projector(net.tail(of.sampled.views))
     cosines = normalize(hidden, dim=1) @ normalize(net.projector.direction, dim=1).T
     assert cosines.shape == (32, 40)
     z = normalize(cosines, dim=1)
-    expected = {"info_nce": info_nce(z, 0.9), "sup_con": sup_con(z, of.labels, of.labels >= 0, 0.07)}
+    expected = {"info_nce": info_nce(z, 0.9), "sup_con": sup_con(z, of.sampled.labels, of.sampled.labels >= 0, 0.07)}
     close(terms, {"loss": 0.65 * expected["info_nce"] + 0.35 * expected["sup_con"], **expected})
-    assert method.active_from() == {"info_nce": 0, "sup_con": 0}
+    assert method.terms() == {"info_nce": 0, "sup_con": 0}
     terms["loss"].backward()
     assert all(parameter.grad is not None for parameter in net.parameters())
 
 
 def test_the_last_layer_of_a_dino_head_starts_as_a_linear_layer() -> None:
-    net = GCD(parameters(**GCD_PARAMETERS | {"projection_dim": 64, "gcd_head_dim": 500})).network(nn.Identity(), DIM)
+    net = GCD(parameters(**GCD_PARAMETERS | {"projection_dim": 64, "head_dim": 500})).network(nn.Identity(), DIM, 3)
     start = net.projector.direction.detach()
     assert start.abs().max() <= 1 / 8
     assert start.norm(dim=1).mean() == pytest.approx(3**-0.5, rel=0.02)
@@ -368,7 +418,7 @@ def test_the_last_layer_of_a_dino_head_starts_as_a_linear_layer() -> None:
 
 def test_gcd_decays_every_parameter() -> None:
     method = GCD(parameters(**GCD_PARAMETERS))
-    named = list(method.network(nn.Linear(KEPT, DIM), DIM).named_parameters())
+    named = list(method.network(nn.Linear(KEPT, DIM), DIM, 3).named_parameters())
     decayed, plain = parameter_groups(named, 0.1, method.decays_all)
     assert (len(decayed["params"]), plain["params"]) == (len(named), [])
     decayed, plain = parameter_groups(named, 0.1, SimGCD.decays_all)
@@ -401,13 +451,13 @@ def test_gcd_discovers_with_labelled_images_pinned() -> None:
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_shares_are_those_of_each_term_alone(variant: str) -> None:
     method, net, of = Full(parameters(variant=variant)), network(), batch(32, 30)
-    found = shares(net, method.losses(net, of, TEACHER), method.weights())
-    assert list(found) == list(method.weights())
+    found = shares(net, losses(method, net, of), method.weights(of))
+    assert list(found) == list(method.weights(of))
     for size in TERM_SIZES:
         assert sum(term[f"{size}_share"] for term in found.values()) == pytest.approx(1)
-    for name, weight in method.weights().items():
+    for name, weight in method.weights(of).items():
         net.zero_grad()
-        term = weight * method.losses(net, of, TEACHER)[name]
+        term = weight * losses(method, net, of)[name]
         assert found[name]["loss"] == pytest.approx(float(term.detach()), rel=1e-6)
         if variant == "released" and name == "L_n":
             assert not term.requires_grad
@@ -424,13 +474,13 @@ def test_shares_leave_gradients_and_graph_alone() -> None:
     method, net, of = Full(parameters(lambda_n=0.0, lambda_c=0.0)), network(), batch(32, 30)
     expected = gradients(method, net, of)
     net.zero_grad()
-    terms = method.losses(net, of, TEACHER)
-    found = shares(net, terms, method.weights())
+    terms = losses(method, net, of)
+    found = shares(net, terms, method.weights(of))
     assert all(parameter.grad is None for parameter in net.parameters())
     assert found["L_c"]["gradient_share"] == found["L_n"]["loss_share"] == 0
     terms["loss"].backward()
     for name, parameter in net.named_parameters():
         if name in expected:
             assert torch.equal(parameter.grad, expected[name])  # type: ignore[arg-type]
-    before = Full(parameters()).losses(net, batch(32), TEACHER)  # no context term acts yet
-    assert "L_c" not in shares(net, before, Full(parameters()).weights())
+    before = losses(Full(parameters()), net, batch(32))  # no context term acts yet
+    assert "L_c" not in shares(net, before, Full(parameters()).weights(of))

@@ -19,7 +19,7 @@ from ctxgcd.errors import UserError
 from ctxgcd.plots import curves, style
 from ctxgcd.plots import embedding as embedding_module
 from ctxgcd.plots import sensitivity as sensitivity_module
-from ctxgcd.plots.curves import context_start, training_curves
+from ctxgcd.plots.curves import late_start, training_curves
 from ctxgcd.plots.embedding import UNMATCHED, embedding, project
 from ctxgcd.plots.palette import class_colors, in_places
 from ctxgcd.plots.sensitivity import sensitivity_curves
@@ -117,15 +117,15 @@ def test_curves_show_mean_and_range_and_where_the_context_starts(drawn: list[Any
         [3, 4, 5],
     ]  # L_n acts in one row only
     labels = [text.get_text() for text in drawn[0].legends[0].texts]
-    assert labels == ["SimGCD", "Full method (paper)", "context terms start (epoch 3)"]
+    assert labels == ["SimGCD", "Full method (paper)", "further terms start (epoch 3)"]
 
 
 def test_terms_that_no_run_has_get_no_panel(drawn: list[Any], tmp_path: Path) -> None:
     training_curves({"simgcd": [history(start=None, epochs=1)]}, tmp_path / "c.png", "")
     assert len(drawn[0].axes) == 6
     assert drawn[0].axes[0].lines[0].get_marker() == "o"  # a line of one epoch would be invisible
-    assert context_start([history(start=None)]) is None
-    assert context_start([history(start=4), history(start=2)]) == 2
+    assert late_start([history(start=None)]) is None
+    assert late_start([history(start=4), history(start=2)]) == 2
 
 
 def test_curves_without_a_history_are_refused(tmp_path: Path) -> None:

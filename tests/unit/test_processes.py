@@ -15,7 +15,7 @@ import torch
 from ctxgcd.training.processes import Processes
 
 ROOT = Path(__file__).resolve().parents[2]
-VARIANTS = ("paper", "released", "mended")
+VARIANTS = ("paper", "released", "mended", "staged")
 
 # A training of a tiny ViT on random images, as train.run builds it; what each process ends with is written to a file.
 SCRIPT = """
@@ -27,14 +27,27 @@ import torch
 
 from ctxgcd.images.store import Store
 from ctxgcd.images.views import Cropper
-from ctxgcd.methods.registry import TRAINED
+from ctxgcd.methods.full import Full
+from ctxgcd.methods.simgcd import SimGCD
 from ctxgcd.models.backbone import cut
-from ctxgcd.training.loop import Trainer
+from ctxgcd.training import loop
 from ctxgcd.training.processes import started
+from ctxgcd.training.row import Row
+from ctxgcd.training.source import Source
 from ctxgcd.training.views import FreshViews
 from tests.unit.test_training import parameters
 
 torch.set_num_threads(1)
+
+
+class Staged(Full):
+    def stage(self):
+        return SimGCD(self.p | {"epochs": 1, "batch_size": 5})
+
+    def prepare(self, network, look):
+        ids = torch.arange(len(network.classifier.direction))
+        with torch.no_grad():
+            network.classifier.direction.copy_(look.features(ids) + look.train_features(ids, look.stream("start")))
 
 
 def train(out, epochs, variant, processes, device):
@@ -49,19 +62,19 @@ def train(out, epochs, variant, processes, device):
     store = Store(pixels, torch.arange(images) * side * side, sides, sides)
     backbone = cut(net, 1)
     heads = {"projector_width": 16, "projection_dim": 8}
-    p = parameters(batch_size=7, epochs=epochs, seed=3, lr=0.02, T_warm=0, variant=variant, **heads)
-    method = TRAINED["full"](p)
+    p = parameters(batch_size=7, epochs=epochs, seed=3, lr=0.02, T_warm=0, **heads)
+    method = Staged(p) if variant == "staged" else Full(p | {"variant": variant})
     labels = torch.where(torch.arange(30) % 3 == 0, torch.arange(30) % 2, -1)
-    network = method.network(backbone.tail, backbone.dim)
+    network = method.network(backbone.tail, backbone.dim, 2)
     with torch.no_grad():
         for value in (*net.parameters(), *network.projector.parameters()):
             value.mul_(4 if value.ndim > 1 else 1)
     views = FreshViews(Cropper(store, 32, [0.5] * 3, [0.5] * 3, device), backbone, "float32", out.parent, processes)
     state = out.with_suffix(".state")
-    trainer = Trainer(p, method, network.eval(), views, labels, state, "made-up", {}, processes)
-    trainer.train()
-    features = trainer.features(torch.arange(images))
-    made = {"network": network.state_dict(), "history": trainer.history, "features": features}
+    row, source = Row(method, network.eval(), state, "made-up", {}), Source(views, labels, "float32", 3, processes)
+    loop.train(row, source)
+    features = source.features(network, torch.arange(images))
+    made = {"network": network.state_dict(), "history": row.history, "features": features}
     torch.save(made, f"{out}.{processes.rank}")
 
 

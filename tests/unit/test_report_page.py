@@ -172,7 +172,7 @@ def test_runs_in_no_table_are_named(
     # full-paper+tau=0.1 is in the table of what the paper leaves open.
     named = "mine: SimGCD (seed 7); mine: SimGCD, lr = 0.2 (seed 0, 1)."
     assert f"No table of params.yaml asks now for 3 of the 10 runs: {named}" in text
-    impossible = made[1] | {"rows": made[1]["rows"] | {"speed": {"simgcd+k=7": "simgcd"}}}
+    impossible = made[1] | {"rows": made[1]["rows"] | {"faster_settings": {"simgcd+k=7": "simgcd"}}}
     make_report(parse(impossible), made[2], Path("results/report.html"))  # simgcd has no k
     assert named in Path("results/report.html").read_text(encoding="utf-8")
 

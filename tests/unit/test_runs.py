@@ -14,11 +14,13 @@ from typing import Any
 
 import pytest
 
-from ctxgcd import runs, targets
+from ctxgcd import catalogue, runs, targets
 from ctxgcd.config import Params, parse
 from ctxgcd.errors import UserError
+from ctxgcd.methods.step import Batch
 from ctxgcd.names import NOT_IN_PAPER
-from ctxgcd.runs import identity, parse_row, resolve
+from ctxgcd.row_names import parse_row
+from ctxgcd.runs import identity, resolve
 from ctxgcd.targets import requested_benchmarks, table_runs
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -46,8 +48,8 @@ def told(call: Callable[[], Any]) -> str:
 # -- row names -------------------------------------------------------------------------------------------
 
 ROWS: list[tuple[str, tuple[str, str | None, dict[str, Any], list[str], list[str]]]] = [
-    ("kmeans", ("kmeans", None, {}, BOTH, [])),
-    ("simgcd", ("simgcd", None, {}, BOTH, [])),
+    ("kmeans", ("kmeans", None, {}, [], [])),
+    ("simgcd", ("simgcd", None, {}, [], [])),
     ("full-paper", ("full", "paper", {}, BOTH, [])),
     ("full-released", ("full", "released", {}, BOTH, [])),
     ("full-mended", ("full", "mended", {}, BOTH, [])),
@@ -61,17 +63,17 @@ ROWS: list[tuple[str, tuple[str, str | None, dict[str, Any], list[str], list[str
     ("full-paper+lambda_n=1e-05", ("full", "paper", {"lambda_n": 1e-05}, BOTH, [])),
     ("full-paper+lambda_n=1e-05-without-c", ("full", "paper", {"lambda_n": 1e-05}, ["L_n"], [])),
     ("full-paper+lr=1.0e-3+k=5-zero", ("full", "paper", {"lr": 0.001, "k": 5}, BOTH, BOTH)),
-    ("full-paper+settings=paper_stated", ("full", "paper", {"settings": "paper_stated"}, BOTH, [])),
-    ("full-paper+settings=paper_stated-without-n", ("full", "paper", {"settings": "paper_stated"}, ["L_c"], [])),
-    ("simgcd+settings=paper_stated", ("simgcd", None, {"settings": "paper_stated"}, BOTH, [])),
-    ("simgcd+lr=0.05", ("simgcd", None, {"lr": 0.05}, BOTH, [])),
+    ("full-paper+settings=stated", ("full", "paper", {"settings": "stated"}, BOTH, [])),
+    ("full-paper+settings=stated-without-n", ("full", "paper", {"settings": "stated"}, ["L_c"], [])),
+    ("simgcd+settings=stated", ("simgcd", None, {"settings": "stated"}, [], [])),
+    ("simgcd+lr=0.05", ("simgcd", None, {"lr": 0.05}, [], [])),
     ("full-paper+reciprocal=dataset", ("full", "paper", {"reciprocal": "dataset"}, BOTH, [])),
 ]
 
 
 @pytest.mark.parametrize(("row", "parts"), ROWS, ids=[row for row, _ in ROWS])
 def test_rows_that_can_be_read(params: Params, row: str, parts: Any) -> None:
-    assert parse_row(row) == parts
+    assert parse_row(row) == (*parts, [])
     resolved = resolve(params, "cub", row, 0)
     assert resolved["row"] == row
     assert resolved["method"] == parts[0]
@@ -89,20 +91,20 @@ REFUSED_ROWS: list[tuple[str, list[str]]] = [
     ("simgdc", ["unknown method 'simgdc'", "did you mean 'simgcd'?", "kmeans, gcd, simgcd, full"]),
     ("k-means", ["unknown method 'k'", "kmeans, gcd, simgcd, full"]),
     ("", ["unknown method ''"]),
-    ("simgcd-paper", ["simgcd has neither variants nor context terms"]),
-    ("simgcd-without-n", ["simgcd has neither variants nor context terms", "write 'simgcd'"]),
-    ("kmeans-zero", ["kmeans has neither variants nor context terms"]),
+    ("simgcd-paper", ["simgcd has neither variants nor terms to leave out"]),
+    ("simgcd-without-n", ["simgcd has neither variants nor terms to leave out", "write 'simgcd'"]),
+    ("kmeans-zero", ["kmeans has neither variants nor terms to leave out"]),
     ("full-paper-without-m", ["cannot be read", "-without-n|-without-c|-zero"]),
     ("full-paper-without-n-without-c", ["cannot be read"]),
     ("full-paper+lambda_n", ["cannot be read", "+key=value"]),
     ("full-paper+lambda_n=", ["cannot be read"]),
     ("full-paper lambda_n=0.3", ["cannot be read"]),
     ("full-paper+lamda_n=0.3", ["unknown parameter 'lamda_n'", "did you mean 'lambda_n'?"]),
-    ("full-paper+settings=paper_statd", ["unknown settings 'paper_statd'", "did you mean 'paper_stated'?"]),
+    ("full-paper+settings=statd", ["unknown settings 'statd'", "did you mean 'stated'?"]),
     ("simgcd+k=8", ["unknown parameter 'k'"]),
     ("simgcd+T_warm=8", ["unknown parameter 'T_warm'"]),
-    ("kmeans+lr=0.1", ["unknown parameter 'lr'", "kmeans_restarts"]),
-    ("full-paper+kmeans_restarts=3", ["unknown parameter 'kmeans_restarts'"]),
+    ("kmeans+lr=0.1", ["unknown parameter 'lr'", "restarts"]),
+    ("full-paper+restarts=3", ["unknown parameter 'restarts'"]),
     ("full-paper+lambda_n=-0.1", ["lambda_n", "greater than or equal to 0", "found -0.1"]),
     ("full-paper+lambda_n=NaN", ["lambda_n", "finite", "found nan"]),
     ("full-paper+lambda_n=Infinity", ["lambda_n", "finite", "found inf"]),
@@ -136,11 +138,11 @@ def test_settings_of_each_variant(params: Params) -> None:
     names = ("lambda_n", "lambda_c", "k", "context_delay", "settings", "variant", "T_warm")
     table = {row: resolve(params, "scars", row, 0) for row in ("full-paper", "full-released", "full-mended")}
     assert {row: tuple(p[n] for n in names) for row, p in table.items()} == {
-        "full-paper": (0.1, 0.3, 10, 0, "paper", "paper", 50),
-        "full-released": (0.1, 0.1, 4, 1, "released", "released", 50),
-        "full-mended": (0.1, 0.3, 10, 0, "paper", "mended", 50),
+        "full-paper": (0.1, 0.3, 10, 0, "default", "paper", 50),
+        "full-released": (0.1, 0.1, 4, 1, "scripts", "released", 50),
+        "full-mended": (0.1, 0.3, 10, 0, "default", "mended", 50),
     }
-    stated = resolve(params, "cub", "full-paper+settings=paper_stated", 0)
+    stated = resolve(params, "cub", "full-paper+settings=stated", 0)
     temperatures = ("info_nce_temperature", "sup_con_temperature", "teacher_schedule")
     assert tuple(stated[t] for t in temperatures) == (0.07, 0.1, "cosine")
     baseline = resolve(params, "cub", "simgcd", 0)
@@ -155,7 +157,7 @@ def test_entropy_weight_of_each_benchmark(params: Params) -> None:
 
 
 def test_precedence(committed: dict[str, Any]) -> None:
-    """Settings and protocol < overrides of the benchmark < its values of one settings < the row's own."""
+    """Section of the method < settings < the benchmark's values < its values of one settings < the row's own."""
     cub = committed["benchmarks"]["cub"]
 
     def k(row: str) -> Any:
@@ -163,12 +165,12 @@ def test_precedence(committed: dict[str, Any]) -> None:
 
     cub["settings"] = {}
     assert (k("full-paper"), k("full-released"), k("full-mended")) == (10, 4, 10)
-    cub["overrides"] = {"k": 6, "lr": 0.07}
+    cub["overrides"], cub["methods"] = {"lr": 0.07}, {"full": {"k": 6}}
     assert (k("full-paper"), k("full-released")) == (6, 6)
-    cub["settings"] = {"released": {"k": 8}}
+    cub["settings"] = {"scripts": {"full": {"k": 8}}}
     assert (k("full-paper"), k("full-released")) == (6, 8)
     assert (k("full-paper+k=12"), k("full-released+k=12")) == (12, 12)
-    assert k("full-paper+settings=released") == 8
+    assert k("full-paper+settings=scripts") == 8
     assert resolve(parse(committed), "cub", "simgcd", 0)["lr"] == 0.07
     assert resolve(parse(committed), "cub", "simgcd+lr=0.3", 0)["lr"] == 0.3
     assert resolve(parse(committed), "scars", "simgcd", 0)["lr"] == 0.1
@@ -193,41 +195,63 @@ def test_the_seed_is_part_of_a_run(params: Params) -> None:
 OF_IMAGES = {
     *("split.seed", "split.labelled_share", "benchmarks.cub.classes", "backbones.dino_vitb16.mean"),
     *("backbones.dino_vitb16.std", "backbones.dino_vitb16.model", "backbones.dino_vitb16.weights"),
-    *("protocols.paper.backbone", "protocols.paper.resize", "protocols.paper.crop", "protocols.paper.threads"),
+    *(
+        "protocols.official.backbone",
+        "protocols.official.resize",
+        "protocols.official.crop",
+        "protocols.official.threads",
+    ),
 }
 OF_BASELINE = {
-    *("protocols.paper.tail_blocks", "protocols.paper.tail_lr_factor", "protocols.paper.view_bank"),
-    *("protocols.paper.projector_width", "protocols.paper.projection_dim", "protocols.paper.epochs"),
-    *("protocols.paper.batch_size", "protocols.paper.lr", "protocols.paper.lr_floor", "protocols.paper.momentum"),
-    *("protocols.paper.weight_decay", "protocols.paper.supervised_weight", "protocols.paper.student_temperature"),
-    *("protocols.paper.teacher_temperature_start", "protocols.paper.teacher_temperature_end"),
-    *("protocols.paper.teacher_warmup_epochs", "benchmarks.cub.entropy_weight"),
-    *("settings.paper.info_nce_temperature", "settings.paper.sup_con_temperature", "settings.paper.teacher_schedule"),
+    *("protocols.official.tail_blocks", "protocols.official.tail_lr_factor", "protocols.official.view_bank"),
+    *("methods.simgcd.projector_width", "methods.simgcd.projection_dim", "protocols.official.epochs"),
+    *(
+        "protocols.official.batch_size",
+        "protocols.official.lr",
+        "protocols.official.lr_floor",
+        "protocols.official.momentum",
+    ),
+    *("protocols.official.weight_decay", "methods.simgcd.supervised_weight", "methods.simgcd.student_temperature"),
+    *("methods.simgcd.teacher_temperature_start", "methods.simgcd.teacher_temperature_end"),
+    *("methods.simgcd.teacher_warmup_epochs", "benchmarks.cub.methods.simgcd.entropy_weight"),
+    *("methods.simgcd.info_nce_temperature", "methods.simgcd.sup_con_temperature", "methods.simgcd.teacher_schedule"),
 }
 OF_CONTEXT = {
-    *("protocols.paper.T_warm", "settings.paper.k", "settings.paper.context_delay", "settings.paper.neighbour_images"),
-    *("settings.paper.reciprocal", "settings.paper.tau", "settings.paper.lambda_c"),
-    *("settings.paper.lambda_n", "settings.paper.delta"),
+    *("methods.full.T_warm", "methods.full.k", "methods.full.context_delay", "methods.full.neighbour_images"),
+    *("methods.full.reciprocal", "methods.full.tau", "methods.full.lambda_c"),
+    *("methods.full.lambda_n", "methods.full.delta"),
 }
 OTHER: dict[str, Any] = {
     **{"split.seed": 1, "split.labelled_share": 0.4, "benchmarks.cub.classes": 150},
     **{"backbones.dino_vitb16.mean": [0.5, 0.5, 0.5], "backbones.dino_vitb16.std": [0.5, 0.5, 0.5]},
     **{"backbones.dino_vitb16.model": "vit_base_patch16_224", "backbones.dino_vitb16.weights": "package"},
-    **{"protocols.paper.backbone": "efficientnet_lite0", "protocols.paper.resize": 260, "protocols.paper.crop": 192},
-    **{"protocols.paper.threads": 2, "protocols.paper.kmeans_restarts": 3, "protocols.paper.tail_blocks": 2},
-    **{"protocols.paper.tail_lr_factor": 0.5, "protocols.paper.view_bank": 4, "protocols.paper.view_bank_seed": 1},
-    **{"protocols.paper.projector_width": 512, "protocols.paper.projection_dim": 64, "protocols.paper.epochs": 190},
-    **{"protocols.paper.T_warm": 40, "protocols.paper.batch_size": 64, "protocols.paper.lr": 0.2},
-    **{"protocols.paper.lr_floor": 0.1, "protocols.paper.momentum": 0.8, "protocols.paper.weight_decay": 0.0},
-    **{"protocols.paper.supervised_weight": 0.5, "protocols.paper.student_temperature": 0.2},
-    **{"protocols.paper.teacher_temperature_start": 0.08, "protocols.paper.teacher_temperature_end": 0.05},
-    **{"protocols.paper.teacher_warmup_epochs": 20, "benchmarks.cub.entropy_weight": 1.5},
-    **{"settings.paper.k": 8, "settings.paper.lambda_n": 0.2, "settings.paper.lambda_c": 0.2},
-    **{"settings.paper.context_delay": 1, "settings.paper.neighbour_images": 64, "settings.paper.delta": 2.0},
-    **{"settings.paper.reciprocal": "dataset", "settings.paper.tau": 0.1, "settings.paper.teacher_schedule": "cosine"},
-    **{"settings.paper.info_nce_temperature": 0.5, "settings.paper.sup_con_temperature": 0.1},
+    **{
+        "protocols.official.backbone": "efficientnet_lite0",
+        "protocols.official.resize": 260,
+        "protocols.official.crop": 192,
+    },
+    **{"protocols.official.threads": 2, "methods.kmeans.restarts": 3, "protocols.official.tail_blocks": 2},
+    **{
+        "protocols.official.tail_lr_factor": 0.5,
+        "protocols.official.view_bank": 4,
+        "protocols.official.view_bank_seed": 1,
+    },
+    **{"methods.simgcd.projector_width": 512, "methods.simgcd.projection_dim": 64, "protocols.official.epochs": 190},
+    **{"methods.full.T_warm": 40, "protocols.official.batch_size": 64, "protocols.official.lr": 0.2},
+    **{"protocols.official.lr_floor": 0.1, "protocols.official.momentum": 0.8, "protocols.official.weight_decay": 0.0},
+    **{"methods.simgcd.supervised_weight": 0.5, "methods.simgcd.student_temperature": 0.2},
+    **{"methods.simgcd.teacher_temperature_start": 0.08, "methods.simgcd.teacher_temperature_end": 0.05},
+    **{"methods.simgcd.teacher_warmup_epochs": 20, "benchmarks.cub.methods.simgcd.entropy_weight": 1.5},
+    **{"methods.full.k": 8, "methods.full.lambda_n": 0.2, "methods.full.lambda_c": 0.2},
+    **{"methods.full.context_delay": 1, "methods.full.neighbour_images": 64, "methods.full.delta": 2.0},
+    **{"methods.full.reciprocal": "dataset", "methods.full.tau": 0.1, "methods.simgcd.teacher_schedule": "cosine"},
+    **{"methods.simgcd.info_nce_temperature": 0.5, "methods.simgcd.sup_con_temperature": 0.1},
     # of these no run of `paper` values depends
-    **{"settings.released.lambda_c": 0.5, "protocols.fashion.lr": 0.5, "benchmarks.scars.entropy_weight": 3.0},
+    **{
+        "settings.scripts.full.lambda_c": 0.5,
+        "protocols.fashion.lr": 0.5,
+        "benchmarks.cub50.methods.simgcd.entropy_weight": 3.0,
+    },
     **{
         "benchmarks.cub.folder": "birds",
         "benchmarks.cub.images": {"train": 7000, "test": 1},
@@ -240,7 +264,7 @@ OTHER: dict[str, Any] = {
 @pytest.mark.parametrize(
     ("row", "reads"),
     [
-        ("kmeans", OF_IMAGES | {"protocols.paper.kmeans_restarts"}),
+        ("kmeans", OF_IMAGES | {"methods.kmeans.restarts"}),
         ("simgcd", OF_IMAGES | OF_BASELINE),
         ("full-paper", OF_IMAGES | OF_BASELINE | OF_CONTEXT),
         ("full-mended", OF_IMAGES | OF_BASELINE | OF_CONTEXT),
@@ -268,14 +292,14 @@ def test_identity_holds_exactly_what_is_read(committed: dict[str, Any], row: str
 )
 def test_weight_of_an_ablated_term_is_no_part_of_the_identity(committed: dict[str, Any], row: str, unread: str) -> None:
     before = identity(resolve(parse(committed), "cub", row, 0))
-    assert identity(resolve(edited(committed, f"settings.paper.{unread}", 0.9), "cub", row, 0)) == before
+    assert identity(resolve(edited(committed, f"methods.full.{unread}", 0.9), "cub", row, 0)) == before
 
 
 def test_identity_does_not_depend_on_the_name_of_the_row(params: Params) -> None:
     def of(row: str) -> str:
         return identity(resolve(params, "cub", row, 0))
 
-    assert of("full-paper") == of("full-paper+lambda_n=0.1") == of("full-paper+settings=paper")
+    assert of("full-paper") == of("full-paper+lambda_n=0.1") == of("full-paper+settings=default")
     assert of("full-paper+lambda_n=1e-05") == of("full-paper+lambda_n=0.00001")
     rows = ["simgcd", "kmeans", "full-paper", "full-mended", "full-released", "full-paper-zero"]
     rows += ["full-paper-without-n", "full-paper-without-c", "full-paper+lambda_n=0.3", "full-paper+lambda_c=0.5"]
@@ -350,7 +374,7 @@ def test_a_value_of_a_grid_keeps_its_digits(committed: dict[str, Any]) -> None:
 
 
 def test_base_of_a_grid_follows_the_settings(committed: dict[str, Any]) -> None:
-    changed = edited(committed, "settings.paper.lambda_n", 0.5)
+    changed = edited(committed, "methods.full.lambda_n", 0.5)
     rows = targets.table_rows(changed, "sensitivity", "cub")
     assert "full-paper+lambda_n=0.1" in rows
     assert "full-paper+lambda_n=0.5" not in rows
@@ -437,7 +461,7 @@ def test_unknown_targets(params: Params, word: str, sentence: str) -> None:
 # -- what could not train, or would train something else ------------------------------------------------
 
 IMPOSSIBLE: list[tuple[str, Any, str, list[str]]] = [
-    ("settings.paper.k", 129, "full-paper", ["k is 129", "neighbour_images (128)", "smaller k"]),
+    ("methods.full.k", 129, "full-paper", ["k is 129", "neighbour_images (128)", "smaller k"]),
     (
         "benchmarks.cub.images",
         {"train": 200, "test": 1},
@@ -446,15 +470,15 @@ IMPOSSIBLE: list[tuple[str, Any, str, list[str]]] = [
     ),
     ("benchmarks.cub.images", {"train": 199, "test": 1}, "simgcd", ["K is 200", "199 training images"]),
     ("benchmarks.cub.images", {"train": 199, "test": 1}, "kmeans", ["K is 200", "199 training images"]),
-    ("protocols.paper.batch_size", 5995, "simgcd", ["batch_size 5995", "5994 training images", "smaller"]),
-    ("settings.paper.neighbour_images", 5994 * 10 + 10, "full-paper", ["neighbour_images", "more queries than"]),
-    ("protocols.paper.tail_blocks", 0, "full-paper", ["tail_blocks is 0", "could not change a prediction"]),
-    ("protocols.paper.tail_blocks", 0, "full-released", ["tail_blocks is 0"]),
-    ("settings.released.reciprocal", "dataset", "full-released", ["reciprocal 'dataset'", "released", "'batch'"]),
-    ("protocols.paper.T_warm", 200, "full-paper", ["L_n and L_c would never act", "epoch 200 of 200", "lower T_warm"]),
-    ("protocols.paper.T_warm", 200, "full-paper-without-n", ["L_c would never act"]),
-    ("protocols.paper.T_warm", 199, "full-released", ["would never act", "epoch 200 of 200"]),
-    ("settings.paper.context_delay", 150, "full-paper", ["would never act", "epoch 200 of 200"]),
+    ("protocols.official.batch_size", 5995, "simgcd", ["batch_size 5995", "5994 training images", "smaller"]),
+    ("methods.full.neighbour_images", 5994 * 10 + 10, "full-paper", ["neighbour_images", "more queries than"]),
+    ("protocols.official.tail_blocks", 0, "full-paper", ["tail_blocks is 0", "could not change a prediction"]),
+    ("protocols.official.tail_blocks", 0, "full-released", ["tail_blocks is 0"]),
+    ("settings.scripts.full.reciprocal", "dataset", "full-released", ["reciprocal 'dataset'", "released", "'batch'"]),
+    ("methods.full.T_warm", 200, "full-paper", ["L_n and L_c would never act", "epoch 200 of 200", "lower T_warm"]),
+    ("methods.full.T_warm", 200, "full-paper-without-n", ["L_c would never act"]),
+    ("methods.full.T_warm", 199, "full-released", ["would never act", "epoch 200 of 200"]),
+    ("methods.full.context_delay", 150, "full-paper", ["would never act", "epoch 200 of 200"]),
 ]
 
 
@@ -475,13 +499,14 @@ def test_own_images_that_are_not_counted_yet(committed: dict[str, Any], tmp_path
     (tmp_path / "birds" / "labelled.txt").write_text("class 0\n")
     own = {
         **{"reader": "folder", "path": str(tmp_path / "birds"), "listing": "", "labelled": "labelled.txt"},
-        **{"classes": 4, "images": "any", "K": True, "protocol": "paper", "entropy_weight": 1.0, "settings": {}},
+        **{"classes": 4, "images": "any", "K": True, "protocol": "official", "settings": {}},
     }
 
-    def params(**overrides: Any) -> Params:
-        return edited(committed, "benchmarks.birds", {**own, "overrides": overrides})
+    def params(epochs: int = 200, warm: int = 2, **full: Any) -> Params:
+        methods = {"full": full, "simgcd": {"teacher_warmup_epochs": warm}}
+        return edited(committed, "benchmarks.birds", {**own, "overrides": {"epochs": epochs}, "methods": methods})
 
-    for wrong in ({"T_warm": 200}, {"T_warm": 15, "epochs": 4, "teacher_warmup_epochs": 2}):
+    for wrong in ({"T_warm": 200}, {"T_warm": 15, "epochs": 4}):
         sentence = told(lambda wrong=wrong: resolve(params(**wrong), "birds", "full-paper", 0))  # type: ignore[misc]
         assert sentence.startswith("benchmark birds, row full-paper: L_n and L_c would never act")
     assert "must be at most neighbour_images (128)" in told(lambda: resolve(params(k=129), "birds", "full-paper", 0))
@@ -503,13 +528,13 @@ def test_only_asked_runs_of_the_benchmark_are_refused(params: Params, monkeypatc
 
 
 def test_what_is_just_possible(committed: dict[str, Any]) -> None:
-    assert resolve(edited(committed, "settings.paper.k", 128), "cub", "full-paper", 0)["k"] == 128
+    assert resolve(edited(committed, "methods.full.k", 128), "cub", "full-paper", 0)["k"] == 128
     assert resolve(parse(committed), "cub", "full-paper+k=2", 0)["k"] == 2
-    assert resolve(edited(committed, "protocols.paper.batch_size", 5994), "cub", "simgcd", 0)["batch_size"] == 5994
-    heads_only = edited(committed, "protocols.paper.tail_blocks", 0)
+    assert resolve(edited(committed, "protocols.official.batch_size", 5994), "cub", "simgcd", 0)["batch_size"] == 5994
+    heads_only = edited(committed, "protocols.official.tail_blocks", 0)
     assert resolve(heads_only, "cub", "simgcd", 0)["tail_blocks"] == 0
-    committed["protocols"]["paper"]["tail_blocks"] = 1
-    never = edited(committed, "protocols.paper.T_warm", 200)
+    committed["protocols"]["official"]["tail_blocks"] = 1
+    never = edited(committed, "methods.full.T_warm", 200)
     assert resolve(never, "cub", "simgcd", 0)["epochs"] == 200
     assert resolve(never, "cub", "full-paper-zero", 0)["lambda_n"] == 0.0  # no weight that could act
 
@@ -518,20 +543,106 @@ def test_k_of_one_has_no_neighbour(params: Params) -> None:
     assert "greater than or equal to 2" in told(lambda: resolve(params, "cub", "full-paper+k=1", 0))
 
 
+def test_a_row_that_a_benchmark_cannot_have_is_refused_when_it_is_asked_for(committed: dict[str, Any]) -> None:
+    """k = 3000 of `main` is possible on cub, and too large for the 2,000 images of fashion."""
+    committed["rows"]["main"].append("full-paper+k=3000+neighbour_images=3000")
+    params = parse(committed)
+    assert targets.check(params, ["results/main_ssb.csv"]) == []
+    assert targets.check(params, ["results/ablation_fashion.csv", "check_data"]) == []
+    for target in ("demo", "results/main_fashion.csv"):
+        assert "only 2000 training images" in told(lambda target=target: targets.check(params, [target]))  # type: ignore[misc]
+
+
+class Louder:
+    """A modifier, mixed in before the class of a method."""
+
+    def learning_rate(self, epoch: int) -> float:
+        return 2 * super().learning_rate(epoch)  # type: ignore[misc, no-any-return]
+
+
+def test_a_modifier_is_a_word_of_a_row(params: Params, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert "unknown modifier 'louder'" in told(lambda: parse_row("simgcd+louder"))
+    monkeypatch.setitem(catalogue.MODIFIERS, "louder", catalogue.Modifier("louder", f"{__name__}.Louder"))
+    name = parse_row("full-paper+louder+k=5-without-n")
+    assert (name.modifiers, name.overrides, name.terms) == (["louder"], {"k": 5}, ["L_c"])
+    plain, louder = (resolve(params, "fashion", row, 0) for row in ("simgcd", "simgcd+louder"))
+    assert {key for key in louder if louder[key] != plain.get(key)} == {"row", "modifiers"}
+    assert identity(plain) != identity(louder)
+    changed = catalogue.load("simgcd", ["louder"])(louder)
+    assert changed.learning_rate(3) == 2 * catalogue.load("simgcd")(plain).learning_rate(3)
+    assert "gives a parameter twice" in told(lambda: parse_row("simgcd+louder+louder"))
+
+
+def test_values_at_their_defaults_are_no_part_of_an_identity(committed: dict[str, Any]) -> None:
+    for row in ("gcd", "simgcd", "full-paper"):
+        before = resolve(parse(committed), "cub", row, 0)
+        assert not {"tail", "loss_group", "info_nce_weight", "sup_con_weight"} & before.keys()
+        assert resolve(parse(committed), "cub", f"{row}+sup_con_weight=1.0", 0) == before | {
+            "row": f"{row}+sup_con_weight=1.0"
+        }
+        heavier = resolve(parse(committed), "cub", f"{row}+sup_con_weight=2.0", 0)
+        assert heavier["sup_con_weight"] == 2.0
+        full, plain = (catalogue.completed(p) for p in (heavier, before))
+        assert (full["info_nce_weight"], plain["sup_con_weight"]) == (1.0, 1.0)
+        method = catalogue.load(before["method"])
+        of = Batch({})
+        assert method(full).weights(of)["sup_con"] == 2 * method(plain).weights(of)["sup_con"]
+
+
+def test_rows_of_a_table(committed: dict[str, Any]) -> None:
+    committed["rows_of"] = {"main_ssb": ["kmeans", "gcd+lr=0.05"], "ablation_cub": ["simgcd", "full-mended"]}
+    params = parse(committed)
+    assert list(dict.fromkeys(run.row for run in table_runs(params, "main_ssb"))) == ["kmeans", "gcd+lr=0.05"]
+    assert targets.table_rows(params, "main", "cub") == ["kmeans", "gcd+lr=0.05"]
+    assert targets.table_rows(params, "main", "cifar10") == params.rows.main
+    assert targets.table_rows(params, "ablation", "cub") == ["simgcd", "full-mended"]
+    assert set(targets.table_pairs(params, "statistics", "cub")) == {"gcd+lr=0.05", "full-mended"}
+    assert "did you mean 'main_ssb'?" in told(lambda: edited(committed, "rows_of", {"main_sb": ["simgcd"]}))
+    committed["rows_of"] = {"main_ssb": ["simgdc"]}
+    assert "did you mean 'simgcd'?" in told(lambda: targets.check(parse(committed), ["demo"]))
+
+
+def test_a_method_without_its_section_is_refused_when_it_is_asked_for(committed: dict[str, Any]) -> None:
+    del committed["methods"]["gcd"]
+    committed["settings"]["stated"].pop("gcd")
+    for entry in committed["benchmarks"].values():
+        entry["methods"].pop("gcd", None)
+    params = parse(committed)
+    assert resolve(params, "cub", "full-paper", 0)["k"] == 10
+    assert "params.yaml: methods.gcd is missing; add it, with projector" in told(
+        lambda: resolve(params, "cub", "gcd", 0)
+    )
+
+
+def test_names_of_methods_may_hold_digits_and_underscores(params: Params, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(catalogue.METHODS, "hyp_2", catalogue.METHODS["simgcd"])
+    assert resolve(params, "fashion", "hyp_2+lr=0.05", 0)["method"] == "hyp_2"
+
+
+def test_every_entry_is_a_class_that_reads_what_it_says(params: Params) -> None:
+    for name, entry in catalogue.METHODS.items():
+        made = catalogue.load(name)
+        rows = [f"{name}-{variant}" for variant in entry.variants] or [name]
+        for row in rows:
+            method = made(resolve(params, "fashion", row, 0))
+            if entry.trains:
+                assert list(method.terms()) == list(entry.terms)
+
+
 def test_few_active_epochs_warn(committed: dict[str, Any]) -> None:
-    committed["protocols"]["paper"] |= {"T_warm": 196}
-    warnings = targets.check_all(parse(committed))
+    committed["methods"]["full"] |= {"T_warm": 196}
+    warnings = targets.check(parse(committed), [])
     assert "cub/full-paper: the context terms act in only 4 of 200 epochs" in warnings
     assert not [w for w in warnings if "simgcd" in w or "kmeans" in w or w.startswith("fashion")]
 
 
 def test_committed_rows_are_possible_without_a_warning(params: Params) -> None:
-    assert targets.check_all(params) == []
+    assert targets.check(params, []) == []
 
 
 def test_a_wrong_row_anywhere_is_found_before_anything_runs(committed: dict[str, Any]) -> None:
     committed["rows"]["ablation"].append("full-papr")
-    assert "did you mean 'paper'?" in told(lambda: targets.check_all(parse(committed)))
+    assert "did you mean 'paper'?" in told(lambda: targets.check(parse(committed), []))
 
 
 def test_classes_are_known_without_data(params: Params) -> None:
@@ -565,7 +676,7 @@ def test_light_rooms_import_no_torch(module: str) -> None:
 def test_an_unknown_reader_is_refused(committed: dict[str, Any]) -> None:
     committed["benchmarks"]["fashion"]["reader"] = "sheets"
     with pytest.raises(UserError, match="unknown reader 'sheets'; did you mean 'sheet'"):
-        targets.check_all(parse(committed))
+        targets.check(parse(committed), [])
 
 
 def test_overrides_reach_images_and_features_too(committed: dict[str, Any]) -> None:
@@ -607,15 +718,15 @@ def test_k_is_true_given_or_estimated(params: Params, committed: dict[str, Any])
     assert "benchmark cub, row simgcd+K=60: K is 60; give" in told(lambda: resolve(params, "cub", "simgcd+K=60", 0))
     committed["benchmarks"]["cub50"]["K"] = True
     few = edited(copy.deepcopy(committed), "estimate.most", 24)
-    assert targets.check_all(few) == []  # no table of all_tables estimates K
+    assert targets.check(few, []) == []  # no table of all_tables estimates K
     for target in ("unknowns_cub50.csv", "runs/cub50/simgcd+K=estimated/seed0/run.json"):
-        words = told(lambda target=target: requested_benchmarks(few, [f"results/{target}"]))  # type: ignore[misc]
+        words = told(lambda target=target: targets.check(few, [f"results/{target}"]))  # type: ignore[misc]
         assert "estimate.most is 24, but benchmark cub50" in words
     # A row that is possible on one benchmark alone blocks no other.
-    some = edited(copy.deepcopy(committed), "rows.unknowns", {"simgcd+K=60": "simgcd"})
-    assert targets.check_all(some) == []
+    some = edited(copy.deepcopy(committed), "rows.open_choices", {"simgcd+K=60": "simgcd"})
+    assert targets.check(some, []) == []
     assert requested_benchmarks(some, ["results/unknowns_cub50.csv"]) == ["cub50"]
-    assert "K is 60; give true" in told(lambda: requested_benchmarks(some, ["results/unknowns_cub.csv"]))
+    assert "K is 60; give true" in told(lambda: targets.check(some, ["results/unknowns_cub.csv"]))
     assert "unknown settings '1'" in told(lambda: resolve(params, "cub50", "simgcd+settings=1", 0))
     assert "only 1500 training images" in told(lambda: resolve(params, "cub50", "simgcd+K=1501", 0))
     assert resolve(params, "cub50_trial", "simgcd+K=13", 0)["K"] == 13  # half of the 24 old classes are old there
@@ -645,7 +756,7 @@ def test_an_estimate_is_read_from_its_file(tmp_path: Path) -> None:
 
 def test_gcd_reads_what_it_uses(params: Params) -> None:
     read = resolve(params, "cub", "gcd", 0)
-    assert {"gcd_head_dim", "semi_kmeans_restarts", "semi_kmeans_iterations", "lr", "tail_blocks"} <= read.keys()
+    assert {"head_dim", "semi_kmeans_restarts", "semi_kmeans_iterations", "lr", "tail_blocks"} <= read.keys()
     unread = {
         "teacher_warmup_epochs",
         "teacher_schedule",
@@ -656,8 +767,8 @@ def test_gcd_reads_what_it_uses(params: Params) -> None:
         "tau",
     }
     assert not unread & read.keys()
-    assert read["gcd_head_dim"] == 65536
-    assert "gcd_head_dim" not in resolve(params, "cub", "simgcd", 0)
+    assert read["head_dim"] == 65536
+    assert "head_dim" not in resolve(params, "cub", "simgcd", 0)
     # A value that it does not read can't make it impossible.
     assert resolve(params, "cub50", "gcd+epochs=3", 0)["epochs"] == 3
 
@@ -665,10 +776,13 @@ def test_gcd_reads_what_it_uses(params: Params) -> None:
 def test_a_teacher_warms_up_within_the_training(params: Params, committed: dict[str, Any]) -> None:
     words = told(lambda: resolve(params, "cub50", "simgcd+epochs=3", 0))
     assert "teacher_warmup_epochs 10 exceeds epochs 3; give" in words
-    for key, value in (("teacher_warmup_epochs", 201), ("epochs", 29)):
+    for *above, key, value in (
+        ("methods", "simgcd", "teacher_warmup_epochs", 201),
+        ("protocols", "official", "epochs", 29),
+    ):
         changed = copy.deepcopy(committed)
-        changed["protocols"]["paper"][key] = value
-        assert "exceeds epochs" in told(lambda changed=changed: targets.check_all(parse(changed)))  # type: ignore[misc]
+        changed[above[0]][above[1]][key] = value
+        assert "exceeds epochs" in told(lambda changed=changed: targets.check(parse(changed), []))  # type: ignore[misc]
 
 
 def test_a_benchmark_can_have_seeds_of_its_own(params: Params, committed: dict[str, Any]) -> None:
@@ -685,7 +799,7 @@ def test_a_benchmark_can_have_seeds_of_its_own(params: Params, committed: dict[s
 
 def test_what_is_compared_with_what(params: Params, committed: dict[str, Any]) -> None:
     pairs = targets.table_pairs(params, "unknowns", "cub50")
-    assert pairs == params.rows.unknowns  # cub50 has other values everywhere
+    assert pairs == params.rows.open_choices  # cub50 has other values everywhere
     found = {run.row for run in table_runs(params, "unknowns_cub50")}
     assert {*pairs, *pairs.values()} == found
     for row, against in pairs.items():
@@ -701,22 +815,22 @@ def test_what_is_compared_with_what(params: Params, committed: dict[str, Any]) -
     assert found == {*pairs, "simgcd"}
     # tail_lr_factor is 1.0 in the paper's protocol: no run under two names, none beside itself.
     assert {run.row for run in table_runs(params, "unknowns_cub")} == {
-        *{row for pair in params.rows.unknowns.items() for row in pair if "tail_lr" not in row},
+        *{row for pair in params.rows.open_choices.items() for row in pair if "tail_lr" not in row},
         *("simgcd", "full-paper", "full-mended"),
     }
     assert targets.table_pairs(params, "unknowns", "cub")["full-mended"] == "simgcd"
     of_estimated = edited(committed, "benchmarks.cub.K", "estimated")
     assert not any("K=" in row for row in targets.table_pairs(of_estimated, "unknowns", "cub"))
-    words = told(lambda: edited(committed, "rows.unknowns", {"full-paper": "full-paper"}))
-    assert "rows: 'full-paper' is compared with itself under unknowns; name another row" in words
-    edited(committed, "rows.unknowns", {"full-paper": "simgdc"})
-    assert "did you mean 'simgcd'?" in told(lambda: targets.check_all(parse(committed)))
+    words = told(lambda: edited(committed, "rows.open_choices", {"full-paper": "full-paper"}))
+    assert "rows: 'full-paper' is compared with itself under open_choices; name another row" in words
+    edited(committed, "rows.open_choices", {"full-paper": "simgdc"})
+    assert "did you mean 'simgcd'?" in told(lambda: targets.check(parse(committed), []))
 
 
 def test_values_that_the_paper_does_not_give_are_marked(params: Params) -> None:
     text = (ROOT / "params.yaml").read_text(encoding="utf-8")
-    paper = text[text.index("\n  paper:\n    k:") : text.index("\n  paper_stated:")]
-    marked = {line.split(":")[0].strip() for line in paper.splitlines() if "not given in the paper" in line}
+    full = text[text.index("\n  full:\n    k:") : text.index("\nsettings:")]
+    marked = {line.split(":")[0].strip() for line in full.splitlines() if "not given in the paper" in line}
     assert marked == set(NOT_IN_PAPER)
 
 

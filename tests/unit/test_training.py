@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import csv
+import importlib.util
 import math
 import signal
 import subprocess
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 from threading import Timer
 from typing import Any
@@ -19,21 +21,24 @@ from torch import Tensor, nn
 from torch.nn.functional import normalize
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from ctxgcd.catalogue import load
 from ctxgcd.errors import UserError
 from ctxgcd.files import write_rows
 from ctxgcd.images.store import Store
-from ctxgcd.images.streams import generator
+from ctxgcd.images.streams import Draws, Stream, generator
 from ctxgcd.images.views import Cropper
 from ctxgcd.losses import info_nce
+from ctxgcd.methods import full
 from ctxgcd.methods.full import Full
-from ctxgcd.methods.method import Batch
-from ctxgcd.methods.registry import TRAINED
+from ctxgcd.methods.method import Method
+from ctxgcd.methods.schedules import cosine_lr
+from ctxgcd.methods.step import Batch, Losses, Rows, weighted
 from ctxgcd.models.backbone import Backbone
 from ctxgcd.models.network import Network
 from ctxgcd.training import checkpoint, loop, views
-from ctxgcd.training.loop import HISTORY, Trainer
-from ctxgcd.training.schedules import cosine_lr
-from ctxgcd.training.train import _check_k, collapsed
+from ctxgcd.training.row import Row
+from ctxgcd.training.source import Source
+from ctxgcd.training.train import _check_k
 from ctxgcd.training.views import BankViews, FreshViews
 
 torch.set_num_threads(1)
@@ -62,6 +67,8 @@ def parameters(**changes: Any) -> dict[str, Any]:
         "teacher_temperature_end": 0.04,
         "teacher_schedule": "linear",
         "supervised_weight": 0.35,
+        "info_nce_weight": 1.0,
+        "sup_con_weight": 1.0,
         "entropy_weight": 1.0,
         "student_temperature": 0.1,
         "info_nce_temperature": 1.0,
@@ -103,12 +110,15 @@ class Recorder:
         self.inner, self.stop_at = inner, stop_at
         self.asked: list[tuple[Tensor, Tensor]] = []
 
-    def pair(self, ids: Tensor, stream: torch.Generator) -> Tensor:
+    def pair(self, ids: Tensor, drawn: Draws) -> Tensor:
         if len(self.asked) == self.stop_at:
             raise KeyboardInterrupt
-        rows = self.inner.pair(ids, stream)
+        rows = self.inner.pair(ids, drawn)
         self.asked.append((ids.clone(), rows.clone()))
         return rows
+
+    def train(self, ids: Tensor, drawn: Draws) -> Tensor:
+        return self.inner.train(ids, drawn)
 
     def test(self, ids: Tensor) -> Tensor:
         return self.inner.test(ids)
@@ -126,26 +136,41 @@ def network(seed: int) -> Network:
     return Network(tail, DIM, CLASSES, 16, 7, seed)
 
 
-def trainer(
+@dataclass
+class Training:
+    """A run and its images."""
+
+    row: Row
+    source: Source
+
+    def train(self) -> None:
+        loop.train(self.row, self.source)
+
+    def features(self, ids: Tensor) -> Tensor:
+        return self.source.features(self.row.network, ids)
+
+
+def training(
     folder: Path, changes: dict[str, Any], stop_at: int | None = None, start: int | None = None, name: str = "last.pt"
-) -> tuple[Trainer, Recorder]:
-    """A trainer on the made-up data; `start`: a seed of the heads other than the run's own."""
+) -> tuple[Training, Recorder]:
+    """A training on the made-up data; `start`: a seed of the heads other than the run's own."""
     p = parameters(**changes)
     bank, test_view, labels = made_up()
     recorder = Recorder(BankViews(bank, test_view), stop_at)
     net = network(p["seed"] if start is None else start)
-    return Trainer(p, TRAINED[p["method"]](p), net, recorder, labels, folder / name, "made-up", ABOUT), recorder
+    row = Row(load(p["method"])(p), net.eval(), folder / name, "made-up", ABOUT)
+    return Training(row, Source(recorder, labels, p["precision"], p["seed"])), recorder
 
 
-def trained(folder: Path, name: str, **changes: Any) -> tuple[Trainer, Recorder]:
-    made, recorder = trainer(folder, changes, name=name)
+def trained(folder: Path, name: str, **changes: Any) -> tuple[Training, Recorder]:
+    made, recorder = training(folder, changes, name=name)
     made.train()
     return made, recorder
 
 
-def equal(one: Trainer, other: Trainer) -> bool:
-    first, second = one.network.state_dict(), other.network.state_dict()
-    return all(torch.equal(first[name], second[name]) for name in first) and one.history == other.history
+def equal(one: Training, other: Training) -> bool:
+    first, second = one.row.network.state_dict(), other.row.network.state_dict()
+    return all(torch.equal(first[name], second[name]) for name in first) and one.row.history == other.row.history
 
 
 # -- what a training records -----------------------------------------------------------------------------
@@ -165,19 +190,21 @@ def equal(one: Trainer, other: Trainer) -> bool:
 )
 def test_terms_are_empty_before_they_act(tmp_path: Path, changes: dict[str, Any], acts: dict[str, int]) -> None:
     made, _ = trained(tmp_path, "a.pt", **changes)
-    write_rows(tmp_path / "history.csv", HISTORY, made.history)
+    columns = ["epoch", "lr", "teacher_temperature", "loss", "info_nce", "sup_con", "distill", "entropy", "cls", *acts]
+    assert list(made.row.method.columns()) == columns
+    write_rows(tmp_path / "history.csv", columns, made.row.history)
     with open(tmp_path / "history.csv", newline="", encoding="utf-8") as file:
         rows = list(csv.DictReader(file))
     assert [int(row["epoch"]) for row in rows] == [0, 1, 2, 3, 4]
     for row in rows:
-        for name in HISTORY:
-            is_empty = name in ("L_n", "L_c") and int(row["epoch"]) < acts.get(name, 99)
+        for name in columns:
+            is_empty = int(row["epoch"]) < acts.get(name, 0)
             assert (row[name] == "") == is_empty, (row["epoch"], name)
             assert is_empty or math.isfinite(float(row[name]))
-        weighted = [made.parameters[f"lambda_{term[-1]}"] * float(row[term] or 0) for term in ("L_n", "L_c")]
+        context = [made.row.parameters[f"lambda_{term[-1]}"] * float(row[term] or 0) for term in acts]
         baseline = 0.65 * (float(row["info_nce"]) + float(row["distill"]) + float(row["entropy"]))
         baseline += 0.35 * (float(row["sup_con"]) + float(row["cls"]))
-        assert float(row["loss"]) == pytest.approx(baseline + sum(weighted), abs=1e-5)
+        assert float(row["loss"]) == pytest.approx(baseline + sum(context), abs=1e-5)
     expected = [cosine_lr(epoch, 5, 0.1, 1.0e-3) for epoch in range(5)]
     assert [float(row["lr"]) for row in rows] == pytest.approx(expected)
     assert [float(row["teacher_temperature"]) for row in rows] == pytest.approx([0.07, 0.04, 0.04, 0.04, 0.04])
@@ -185,10 +212,10 @@ def test_terms_are_empty_before_they_act(tmp_path: Path, changes: dict[str, Any]
 
 def test_training_learns(tmp_path: Path) -> None:
     made, _ = trained(tmp_path, "a.pt", epochs=20, **SIMGCD)
-    assert made.history[-1]["cls"] < 0.5 * made.history[0]["cls"]
+    assert made.row.history[-1]["cls"] < 0.5 * made.row.history[0]["cls"]
     labels = made_up()[2]
     ids = torch.nonzero(labels >= 0)[:, 0]
-    found = made.method.discover(made.network, made.features, labels, ids, ids[:0])
+    found = made.row.method.discover(made.row.network, made.features, labels, ids, ids[:0])
     assert (found.unlabelled == labels[ids]).float().mean() > 0.9
     assert len(found.test) == 0
     assert made.features(torch.arange(IMAGES + TEST)).shape == (IMAGES + TEST, DIM)
@@ -221,9 +248,9 @@ def test_a_step_never_waits_for_the_device(tmp_path: Path, changes: dict[str, An
     """However many steps an epoch has, the host reads as many values: the means at its end."""
     waits = []
     for batch_size in (4, 12):
-        made, _ = trainer(tmp_path, {"batch_size": batch_size, **changes})
+        made, _ = training(tmp_path, {"batch_size": batch_size, **changes})
         with Counter() as counter:
-            made._epoch(3)
+            loop.train_epoch(made.row, made.source, 3)
         waits.append(counter.waits)
     assert waits[0] == waits[1] > 0
 
@@ -235,8 +262,8 @@ def test_bf16_trains_nearly_as_float32(tmp_path: Path, changes: dict[str, Any]) 
     again, _ = trained(tmp_path, "again.pt", precision="bf16", **changes)
     assert equal(half, again)
     assert not equal(half, exact)
-    assert all(value.dtype == torch.float32 for value in half.network.state_dict().values())
-    for mine, theirs in zip(exact.history, half.history, strict=True):
+    assert all(value.dtype == torch.float32 for value in half.row.network.state_dict().values())
+    for mine, theirs in zip(exact.row.history, half.row.history, strict=True):
         assert theirs["loss"] == pytest.approx(mine["loss"], rel=0.02)
     ids = torch.arange(IMAGES + TEST)
     assert half.features(ids).dtype == torch.float32
@@ -246,14 +273,15 @@ def test_bf16_trains_nearly_as_float32(tmp_path: Path, changes: dict[str, Any]) 
 def test_tail_has_a_learning_rate_of_its_own(tmp_path: Path) -> None:
     made, _ = trained(tmp_path, "a.pt", **SIMGCD)
     last = cosine_lr(4, 5, 0.1, 1.0e-3)
+    [optimiser] = made.row.optimisers
     rates = {
         name: group["lr"]
-        for group in made.optimiser.param_groups
+        for group in optimiser.param_groups
         for parameter in group["params"]
-        for name, own in made.network.named_parameters()
+        for name, own in made.row.network.named_parameters()
         if own is parameter
     }
-    assert rates.keys() == dict(made.network.named_parameters()).keys()
+    assert rates.keys() == dict(made.row.network.named_parameters()).keys()
     assert {name for name, rate in rates.items() if rate == pytest.approx(last * 0.5)} == {"tail.weight", "tail.bias"}
     assert {rate for name, rate in rates.items() if not name.startswith("tail.")} == {last}
 
@@ -261,13 +289,14 @@ def test_tail_has_a_learning_rate_of_its_own(tmp_path: Path) -> None:
 def test_one_step_is_that_of_plain_sgd(tmp_path: Path) -> None:
     """The first step of an epoch of one batch, by hand: decay on matrices alone, the tail at half the rate."""
     changes = {**SIMGCD, "epochs": 1, "batch_size": IMAGES, "teacher_warmup_epochs": 1, "weight_decay": 0.1}
-    made, recorder = trainer(tmp_path, changes)
-    before = {name: value.clone() for name, value in made.network.state_dict().items()}
+    made, recorder = training(tmp_path, changes)
+    before = {name: value.clone() for name, value in made.row.network.state_dict().items()}
     made.train()
-    after = made.network.state_dict()
+    after = made.row.network.state_dict()
     ids, rows = recorder.asked[0]
     net = network(0)
-    made.method.losses(net, Batch(rows, made_up()[2][ids]), 0.07)["loss"].backward()
+    batch = Batch({"sampled": Rows(rows, ids, made_up()[2][ids])})
+    weighted(made.row.method.losses(net, batch).terms, made.row.method.weights(batch)).backward()
     for name, parameter in net.named_parameters():
         assert parameter.grad is not None
         step = parameter.grad + (0.1 * before[name] if parameter.ndim > 1 else 0)
@@ -285,8 +314,8 @@ def test_methods_of_one_seed_see_the_same(tmp_path: Path) -> None:
     cases |= {"dataset": {"reciprocal": "dataset"}}
     seen, starts = {}, {}
     for name, changes in cases.items():
-        made, recorder = trainer(tmp_path, changes, name=f"{name}.pt")
-        starts[name] = {key: value.clone() for key, value in made.network.state_dict().items()}
+        made, recorder = training(tmp_path, changes, name=f"{name}.pt")
+        starts[name] = {key: value.clone() for key, value in made.row.network.state_dict().items()}
         made.train()
         seen[name] = recorder.of(8)
         steps = IMAGES // 8
@@ -322,9 +351,9 @@ def test_control_gives_the_parameters_of_simgcd(tmp_path: Path) -> None:
     baseline = trained(tmp_path, "a.pt", **SIMGCD)[0]
     for variant in VARIANTS:
         control = trained(tmp_path, f"{variant}.pt", variant=variant, **CONTROL)[0]
-        assert all(row["L_n"] != 0 and row["L_c"] != 0 for row in control.history[2:])
-        for name, value in baseline.network.state_dict().items():
-            torch.testing.assert_close(control.network.state_dict()[name], value, rtol=1e-4, atol=1e-5)
+        assert all(row["L_n"] != 0 and row["L_c"] != 0 for row in control.row.history[2:])
+        for name, value in baseline.row.network.state_dict().items():
+            torch.testing.assert_close(control.row.network.state_dict()[name], value, rtol=1e-4, atol=1e-5)
 
 
 def test_released_trains_simgcd_and_its_cluster_term_alone(tmp_path: Path) -> None:
@@ -335,11 +364,11 @@ def test_released_trains_simgcd_and_its_cluster_term_alone(tmp_path: Path) -> No
         for name, changes in (("a", {}), ("b", {"lambda_n": 50.0}), ("c", {"context_terms": ["L_c"]}))
     )
     for other in (heavy, without):
-        for name, value in whole.network.state_dict().items():
-            assert torch.equal(other.network.state_dict()[name], value)
-    assert whole.history[3]["L_n"] > 0
-    baseline = trained(tmp_path, "d.pt", **SIMGCD)[0].network.state_dict()
-    assert not torch.equal(baseline["projector.0.weight"], whole.network.state_dict()["projector.0.weight"])
+        for name, value in whole.row.network.state_dict().items():
+            assert torch.equal(other.row.network.state_dict()[name], value)
+    assert whole.row.history[3]["L_n"] > 0
+    baseline = trained(tmp_path, "d.pt", **SIMGCD)[0].row.network.state_dict()
+    assert not torch.equal(baseline["projector.0.weight"], whole.row.network.state_dict()["projector.0.weight"])
 
 
 # -- neighbours ------------------------------------------------------------------------------------------
@@ -355,15 +384,16 @@ def slow_lists(features: Tensor, k: int) -> list[list[int]]:
 @pytest.mark.parametrize(("reciprocal", "length"), [("batch", 3), ("dataset", 4)])
 def test_neighbour_lists(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, reciprocal: str, length: int) -> None:
     """Nearest others by the test view's features at the start of the epoch; refreshed every epoch."""
-    made, recorder = trainer(tmp_path, {"reciprocal": reciprocal})
+    made, recorder = training(tmp_path, {"reciprocal": reciprocal})
     found: list[Tensor] = []
     used: list[Tensor] = []
-    own_lists, own_batch = Trainer._neighbour_lists, loop.query_batch
+    own_lists, own_batch = Source._nearest, full.query_batch
 
-    def lists_of(self: Trainer) -> Tensor:
-        features = self.features(torch.arange(IMAGES))
-        found.append(own_lists(self))
-        assert found[-1].tolist() == slow_lists(features, length)
+    def lists_of(self: Source, features: Tensor, k: int) -> Tensor:
+        now = made.features(torch.arange(IMAGES))
+        assert torch.equal(features, normalize(now, dim=1))
+        found.append(own_lists(self, features, k))
+        assert found[-1].tolist() == slow_lists(now, length)
         return found[-1]
 
     def batch_of(lists: Tensor, queries: int, stream: torch.Generator) -> Tensor:
@@ -373,8 +403,8 @@ def test_neighbour_lists(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, recipr
         used.append(own_batch(lists, queries, stream))
         return used[-1]
 
-    monkeypatch.setattr(Trainer, "_neighbour_lists", lists_of)
-    monkeypatch.setattr(loop, "query_batch", batch_of)
+    monkeypatch.setattr(Source, "_nearest", lists_of)
+    monkeypatch.setattr(full, "query_batch", batch_of)
     made.train()
     assert len(found) == 3  # epochs 2, 3, 4
     assert all((lists != torch.arange(IMAGES)[:, None]).all() for lists in found)
@@ -391,25 +421,31 @@ def test_neighbour_lists(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, recipr
 
 
 def test_methods_get_the_images_of_their_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    made, recorder = trainer(tmp_path, {"T_warm": 4, "reciprocal": "dataset"})
+    made, recorder = training(tmp_path, {"T_warm": 4, "reciprocal": "dataset"})
     batches: list[Batch] = []
-    own = Full.losses
+    lists: list[Tensor] = []
+    own, own_lists = Full.losses, Source._nearest
 
-    def noted(self: Full, net: Network, of: Batch, teacher: float) -> dict[str, Tensor]:
+    def noted(self: Full, net: Network, of: Batch) -> Losses:
         batches.append(of)
-        return own(self, net, of, teacher)
+        return own(self, net, of)
+
+    def lists_of(self: Source, features: Tensor, k: int) -> Tensor:
+        lists.append(own_lists(self, features, k))
+        return lists[-1]
 
     monkeypatch.setattr(Full, "losses", noted)
+    monkeypatch.setattr(Source, "_nearest", lists_of)
     made.train()
-    labels = made_up()[2]
+    labels, [nearest] = made_up()[2], lists
     for of, (ids, rows), (around, near) in zip(batches[-7:], recorder.of(8)[-7:], recorder.of(12), strict=True):
-        assert of.image_ids is not None
-        assert of.neighbours is not None
-        assert of.image_ids.tolist() == ids.tolist() + around.tolist()
-        assert torch.equal(of.sampled, rows)
-        assert torch.equal(of.neighbours, near)
-        assert torch.equal(of.labels, labels[ids])
-    assert all(of.neighbours is None and of.image_ids is None for of in batches[:-7])
+        assert list(of.groups) == ["sampled", "neighbours"]
+        for group, own_ids, own_rows in ((of.sampled, ids, rows), (of.groups["neighbours"], around, near)):
+            assert torch.equal(group.ids, own_ids)
+            assert torch.equal(group.views, own_rows)
+            assert torch.equal(group.labels, labels[own_ids])
+            assert torch.equal(group.given["nearest"], nearest[own_ids])
+    assert all(list(of.groups) == ["sampled"] and not of.sampled.given for of in batches[:-7])
 
 
 # -- resuming --------------------------------------------------------------------------------------------
@@ -422,12 +458,12 @@ def test_resumed_is_uninterrupted(tmp_path: Path, changes: dict[str, Any], epoch
     with_context = changes.get("method") != "simgcd"
     steps = IMAGES // 8
     calls = sum(steps * (2 if with_context and epoch >= 2 else 1) for epoch in range(epochs_done))
-    broken, _ = trainer(tmp_path, changes, stop_at=calls + 4)  # in the middle of the epoch
+    broken, _ = training(tmp_path, changes, stop_at=calls + 4)  # in the middle of the epoch
     with pytest.raises(KeyboardInterrupt):
         broken.train()
-    assert len(broken.history) == epochs_done
+    assert len(broken.row.history) == epochs_done
     torch.manual_seed(7)
-    again, rest = trainer(tmp_path, changes, start=5 if epochs_done else None)
+    again, rest = training(tmp_path, changes, start=5 if epochs_done else None)
     again.train()
     assert equal(again, whole)
     assert len(rest.asked) == len(recorder.asked) - calls
@@ -437,7 +473,7 @@ def test_resumed_is_uninterrupted(tmp_path: Path, changes: dict[str, Any], epoch
 
 def test_a_finished_state_is_not_trained_again(tmp_path: Path) -> None:
     first, _ = trained(tmp_path, "a.pt")
-    again, recorder = trainer(tmp_path, {}, start=5, name="a.pt")
+    again, recorder = training(tmp_path, {}, start=5, name="a.pt")
     again.train()
     assert not recorder.asked
     assert equal(first, again)
@@ -447,9 +483,9 @@ def test_state_holds_tensors_and_plain_types(tmp_path: Path) -> None:
     made, _ = trained(tmp_path, "a.pt")
     state = torch.load(tmp_path / "a.pt", weights_only=True)
     assert (state["kind"], state["schema"]) == ("ctxgcd-state", checkpoint.SCHEMA)
-    assert state["parameters"] == made.parameters
-    assert state["history"] == made.history
-    assert [path.name for path in tmp_path.iterdir()] == ["a.pt"]
+    assert state["parameters"] == made.row.parameters
+    assert state["history"] == made.row.history
+    assert {path.name for path in tmp_path.iterdir()} == {"a.pt", "a_history.csv"}
 
 
 WORDS = {
@@ -485,7 +521,7 @@ def damage(path: Path, kind: str) -> None:
 def test_a_damaged_state_is_refused(tmp_path: Path, kind: str) -> None:
     trained(tmp_path, "a.pt", epochs=2, **SIMGCD)
     damage(tmp_path / "a.pt", kind)
-    made, _ = trainer(tmp_path, SIMGCD, name="a.pt")
+    made, _ = training(tmp_path, SIMGCD, name="a.pt")
     with pytest.raises(UserError) as raised:
         made.train()
     sentence = str(raised.value)
@@ -497,7 +533,7 @@ def test_a_damaged_state_is_refused(tmp_path: Path, kind: str) -> None:
 
 def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    made, _ = trainer(tmp_path / "file", SIMGCD)
+    made, _ = training(tmp_path / "file", SIMGCD)
     with pytest.raises(UserError, match=r"last\.pt cannot be read or written \(.*\); check the folder"):
         made.train()
 
@@ -506,28 +542,28 @@ def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path) -> None:
 def test_divergence_ends_in_a_sentence_and_keeps_the_state(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, value: float
 ) -> None:
-    made, recorder = trainer(tmp_path, SIMGCD)
-    own = made.method.losses
+    made, recorder = training(tmp_path, SIMGCD)
+    own = made.row.method.losses
 
-    def diverging(net: Network, of: Batch, teacher: float) -> dict[str, Tensor]:
-        terms = own(net, of, teacher)
+    def diverging(net: Network, of: Batch) -> Losses:
+        found = own(net, of)
         if len(recorder.asked) == 3 * (IMAGES // 8):  # the last step of epoch 2
-            terms["loss"] = terms["loss"] * value
-        return terms
+            found = Losses({**found.terms, "cls": found.terms["cls"] * value})
+        return found
 
-    monkeypatch.setattr(made.method, "losses", diverging)
+    monkeypatch.setattr(made.row.method, "losses", diverging)
     with pytest.raises(UserError, match=r"in epoch 2, so training diverged.*after epoch 1 is kept; lower lr") as raised:
         made.train()
     assert str(value) in str(raised.value)
-    assert len(checkpoint.load(made.state_file, "ctxgcd-state")["history"]) == 2
+    assert len(checkpoint.load(made.row.state_file, "ctxgcd-state")["history"]) == 2
 
 
 def test_divergence_in_the_first_epoch_names_no_epoch_before_it(tmp_path: Path) -> None:
-    made, _ = trainer(tmp_path, {**SIMGCD, "lr": 1.0e30})
+    made, _ = training(tmp_path, {**SIMGCD, "lr": 1.0e30})
     with pytest.raises(UserError, match="in epoch 0, so training diverged") as raised:
         made.train()
     assert "epoch -1" not in str(raised.value)
-    assert not made.state_file.exists()
+    assert not made.row.state_file.exists()
 
 
 def test_a_run_is_trained_by_one_process_at_a_time(tmp_path: Path) -> None:
@@ -557,6 +593,40 @@ with owned(Path({str(tmp_path)!r})):
     assert capsys.readouterr().out == f"waiting for another process that trains the run of {tmp_path}\n"
 
 
+# -- TensorBoard -----------------------------------------------------------------------------------------
+
+
+def test_tensorboard_shows_each_epoch_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also of a training that was interrupted between its state and the end of the next epoch."""
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    monkeypatch.setenv("CTXGCD_TENSORBOARD", str(tmp_path / "board"))
+    broken, _ = training(tmp_path, SIMGCD, stop_at=2 * (IMAGES // 8) + 3)
+    with pytest.raises(KeyboardInterrupt):
+        broken.train()
+    made, _ = training(tmp_path, SIMGCD)
+    made.train()
+    shown = EventAccumulator(str(tmp_path / "board/made-up"))
+    shown.Reload()
+    assert set(shown.Tags()["scalars"]) == set(made.row.method.columns()) - {"epoch"}
+    for name in shown.Tags()["scalars"]:
+        events = shown.Scalars(name)
+        assert [event.step for event in events] == [0, 1, 2, 3, 4]
+        assert [event.value for event in events] == pytest.approx([row[name] for row in made.row.history], rel=1e-6)
+
+
+def test_tensorboard_is_off_unless_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    trained(tmp_path / "a", "last.pt", **SIMGCD)
+    assert sorted(path.name for path in (tmp_path / "a").iterdir()) == ["last.pt", "last_history.csv"]
+    monkeypatch.setenv("CTXGCD_TENSORBOARD", str(tmp_path / "board"))
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    made, recorder = training(tmp_path / "b", SIMGCD)
+    with pytest.raises(UserError, match="TensorBoard is not installed; pip install tensorboard, or unset it"):
+        made.train()
+    assert not recorder.asked
+    assert not (tmp_path / "board").exists()
+
+
 # -- views -----------------------------------------------------------------------------------------------
 
 
@@ -569,7 +639,7 @@ def numbered(count: int, images: int = 7) -> BankViews:
 @pytest.mark.parametrize("count", [2, 3, 4])
 def test_bank_gives_two_different_views(count: int) -> None:
     ids = torch.arange(7).repeat(300)
-    rows = numbered(count).pair(ids, generator(0, "views"))
+    rows = numbered(count).pair(ids, Stream(generator(0, "views")))
     first, second = rows.chunk(2)
     assert torch.equal(first[:, 1].long(), ids)
     assert torch.equal(second[:, 1].long(), ids)
@@ -579,8 +649,8 @@ def test_bank_gives_two_different_views(count: int) -> None:
     chance = 1 / (count * (count - 1))
     # Every ordered pair as often as another, within five standard errors.
     assert max(abs(share - chance) for share in shares) < 5 * (chance * (1 - chance) / len(drawn)) ** 0.5
-    assert torch.equal(rows, numbered(count).pair(ids, generator(0, "views")))
-    assert not torch.equal(rows, numbered(count).pair(ids, generator(0, "views", 1)))
+    assert torch.equal(rows, numbered(count).pair(ids, Stream(generator(0, "views"))))
+    assert not torch.equal(rows, numbered(count).pair(ids, Stream(generator(0, "views", 1))))
     assert numbered(count).test(torch.tensor([8, 0])).tolist() == [[8.0], [0.0]]
 
 
@@ -603,9 +673,9 @@ def fresh_views(cropper: Cropper, folder: Path, precision: str = "float32") -> F
 
 
 def test_fresh_views_are_two_draws_of_the_cropper(cropper: Cropper, tmp_path: Path) -> None:
-    ids, stream = torch.tensor([5, 0, 5, 299]), generator(3, "views")
+    ids, stream = torch.tensor([5, 0, 5, 299]), Stream(generator(3, "views"))
     expected = torch.cat([cropper.train_view(ids, stream) for _ in range(2)]).flatten(1)
-    rows = fresh_views(cropper, tmp_path).pair(ids, generator(3, "views"))
+    rows = fresh_views(cropper, tmp_path).pair(ids, Stream(generator(3, "views")))
     assert torch.equal(rows, expected)
     assert not torch.equal(rows[:4], rows[4:])
     assert not torch.equal(rows[0], rows[2])  # one draw an image, also of the same image
@@ -647,17 +717,19 @@ def test_fresh_and_kept_features_train_alike(cropper: Cropper, tmp_path: Path) -
         p = parameters(epochs=3, batch_size=16)
         labels = torch.where(torch.arange(280) % 3 == 0, torch.arange(280) % 2, -1)
         net = Network(nn.Identity(), 192, CLASSES, 16, 7, 0)
-        made = Trainer(p, Full(p), net, fresh_views(cropper, tmp_path), labels, tmp_path / name, "fresh", ABOUT)
-        made.train()
+        source = Source(fresh_views(cropper, tmp_path), labels, p["precision"], p["seed"])
+        loop.train(Row(Full(p), net, tmp_path / name, "fresh", ABOUT), source)
         results.append(net.state_dict())
     assert all(torch.equal(results[0][name], results[1][name]) for name in results[0])
 
 
 def test_collapse_is_the_info_nce_of_chance() -> None:
+    method: Method = Full(parameters(batch_size=128))
     alike = torch.ones(256, 8) + torch.arange(8)
-    assert collapsed(float(info_nce(alike, 1.0)), 128)
+    assert method.collapsed({"loss": 0.0, "info_nce": float(info_nce(alike, 1.0))})
     apart = torch.randn(256, 8, generator=torch.Generator().manual_seed(0))
-    assert not collapsed(float(info_nce(apart, 1.0)), 128)
+    assert not method.collapsed({"loss": 0.0, "info_nce": float(info_nce(apart, 1.0))})
+    assert not method.collapsed({"loss": 0.0})  # a method without that term
 
 
 # -- what a split cannot have ----------------------------------------------------------------------------

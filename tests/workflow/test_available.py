@@ -29,8 +29,10 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
     content = yaml.safe_load((ROOT / "params.yaml").read_text(encoding="utf-8"))
     content["benchmarks"]["flowers"] = {
         **{"reader": "folder", "path": "flowers", "listing": "", "labelled": "labelled.txt", "classes": 6},
-        **{"images": {"train": 48, "test": 0}, "K": True, "protocol": "fashion", "entropy_weight": 1.0},
-        **{"overrides": {"resize": 36, "crop": 32, "batch_size": 16, "neighbour_images": 48}, "settings": {}},
+        **{"images": {"train": 48, "test": 0}, "K": True, "protocol": "fashion"},
+        **{"overrides": {"resize": 36, "crop": 32, "batch_size": 16}},
+        **{"methods": content["benchmarks"]["fashion"]["methods"] | {"full": {"T_warm": 2, "neighbour_images": 48}}},
+        **{"settings": {}},
     }
     content["rows"]["main"], content["seeds"] = ["kmeans"], [0]
     content["tables"][TABLE] = ["flowers", "cub", "aircraft"]

@@ -136,28 +136,29 @@ def shrink(content: dict[str, Any], images: dict[str, dict[str, int]]) -> None:
     content["rows"] = {
         "main": ["kmeans", "gcd", *MAIN_ROWS],
         "ablation": ABLATION_ROWS,
-        "unknowns": UNKNOWNS,
-        "speed": SPEED,
+        "open_choices": UNKNOWNS,
+        "faster_settings": SPEED,
     }
     content["sensitivity"] = {"lambda_n": [0.1, 0.3], "lambda_c": [0.3], "k": [4, 8]}
     content["backbones"]["tiny"] = {
         **{"model": "test_vit", "weights": "tiny.pth", "sha256": "", "note": ""},
         **{"mean": [0.5, 0.5, 0.5], "std": [0.5, 0.5, 0.5]},
     }
-    content["protocols"]["paper"] |= {
+    content["protocols"]["official"] |= {
         **{"backbone": "tiny", "resize": 36, "crop": 32, "tail_blocks": 1, "view_bank": 0},
-        **{"precision": "float32"},
-        **{"projector_width": 32, "projection_dim": 16, "epochs": 4, "T_warm": 1, "batch_size": 32},
-        **{"teacher_warmup_epochs": 2, "kmeans_restarts": 2, "threads": 1},
-        **{"gcd_head_dim": 64, "semi_kmeans_restarts": 2},
+        **{"precision": "float32", "epochs": 4, "batch_size": 32, "threads": 1},
     }
-    content["protocols"]["bank"] = {**content["protocols"]["paper"], "view_bank": 2}
-    for settings in content["settings"].values():
-        settings |= {"k": 4, "neighbour_images": 16}
+    content["protocols"]["bank"] = {**content["protocols"]["official"], "view_bank": 2}
+    head = {"projector_width": 32, "projection_dim": 16}
+    content["methods"]["kmeans"] |= {"restarts": 2}
+    content["methods"]["gcd"] |= head | {"head_dim": 64, "semi_kmeans_restarts": 2}
+    content["methods"]["simgcd"] |= head | {"teacher_warmup_epochs": 2}
+    content["methods"]["full"] |= {"T_warm": 1, "k": 4, "neighbour_images": 16}
     for benchmark in EIGHT:
         entry = content["benchmarks"][benchmark]
-        entry |= {"images": images[benchmark], "protocol": "bank" if benchmark in BANKED else "paper"}
-    content["benchmarks"]["imagenet_1k"]["overrides"] = {"batch_size": 64, "neighbour_images": 64, "lr": 0.2}
+        entry |= {"images": images[benchmark], "protocol": "bank" if benchmark in BANKED else "official"}
+    content["benchmarks"]["imagenet_1k"]["overrides"] = {"batch_size": 64, "lr": 0.2}
+    content["benchmarks"]["imagenet_1k"]["methods"] = {"full": {"neighbour_images": 64}}
 
 
 def write_weights(folder: Path) -> None:
@@ -170,7 +171,7 @@ def add_own(content: dict[str, Any], folder: Path) -> None:
     """What a user writes to make a benchmark of a folder."""
     content["benchmarks"][OWN] = {
         **{"reader": "folder", "path": str(folder), "listing": "", "labelled": "labelled.txt", "classes": 6},
-        **{"images": "any", "K": True, "protocol": "paper", "entropy_weight": 1.0, "overrides": {}, "settings": {}},
+        **{"images": "any", "K": True, "protocol": "official", "overrides": {}, "methods": {}, "settings": {}},
     }
     content["tables"]["main_flowers"] = [OWN]
 
@@ -346,8 +347,9 @@ def test_gcd_keeps_its_centres(done: Project) -> None:
     final = torch.load(folder / "final.pt", weights_only=True)
     assert final["centres"].shape == (10, 64)
     history = pd.read_csv(folder / "history.csv")
-    assert history[["info_nce", "sup_con"]].notna().all(axis=None)
-    assert history[["teacher_temperature", "distill", "cls", "L_c"]].isna().all(axis=None)
+    assert list(history.columns) == ["epoch", "lr", "loss", "info_nce", "sup_con"]
+    assert len(history)
+    assert history.notna().all(axis=None)
 
 
 def test_status_tells_what_is_reproduced(another: Project) -> None:
@@ -429,16 +431,18 @@ def test_results_hold_no_place_of_this_machine(done: Project) -> None:
 
 
 def test_history(done: Project) -> None:
-    columns = ["epoch", "lr", "teacher_temperature", "loss"]
-    columns += ["info_nce", "sup_con", "distill", "entropy", "cls", "L_n", "L_c"]
-    starts = {"simgcd": (4, 4), "full-paper": (1, 1), "full-paper-without-n": (4, 1), "full-released": (2, 2)}
-    for row, (first_n, first_c) in starts.items():
+    columns = ["epoch", "lr", "teacher_temperature", "loss", "info_nce", "sup_con", "distill", "entropy", "cls"]
+    starts: dict[str, dict[str, int]] = {"simgcd": {}, "full-paper": {"L_n": 1, "L_c": 1}}
+    starts |= {"full-paper-without-n": {"L_c": 1}, "full-released": {"L_n": 2, "L_c": 2}}
+    for row, first in starts.items():
         history = pd.read_csv(done.folder / f"results/runs/cub/{row}/seed0/history.csv")
-        assert list(history.columns) == columns
+        assert list(history.columns) == [*columns, *first]
         assert list(history.epoch) == [0, 1, 2, 3]
-        assert history[columns[:-2]].notna().all(axis=None)
-        assert list(history.L_n.isna()) == [epoch < first_n for epoch in range(4)]
-        assert list(history.L_c.isna()) == [epoch < first_c for epoch in range(4)]
+        assert history[columns].notna().all(axis=None)
+        for term in first:
+            assert list(history[term].isna()) == [epoch < first[term] for epoch in range(4)]
+    frozen = pd.read_csv(done.folder / folder_of(BESIDE[0]) / "history.csv")
+    assert (list(frozen.columns), len(frozen)) == (["epoch", "loss"], 0)
 
 
 def test_seeds_are_paired_over_rows(done: Project) -> None:
@@ -521,7 +525,7 @@ def runs_of(*benchmarks: str) -> set[tuple[str, str, int]]:
     return {run for run in TRAINED if run[0] in benchmarks}
 
 
-FRESH = {run for run in TRAINED if run[0] not in BANKED}  # of protocol `paper`
+FRESH = {run for run in TRAINED if run[0] not in BANKED}  # of protocol `official`
 TABLES = {"table": len(REAL) + 3}  # the main ones, ablation, statistics and terms
 ONE_TABLE = {"table": 1}
 OF_CUB = {"table": 4, "curves": 1}  # each table with a run of CUB
@@ -537,7 +541,7 @@ CHANGES: dict[str, tuple[Callable[[Project], None], set[tuple[str, str, int]], d
     "a line in the scoring": (comment("ctxgcd/evaluation/scores.py"), set(), TABLES | {"score": len(TRAINED)}),
     "a line in a loss": (comment("ctxgcd/losses/entropy.py"), TRAINED, TABLES | {"curves": 1}),
     "the lr of a protocol": (
-        value("protocols", "paper", "lr", to=0.05),
+        value("protocols", "official", "lr", to=0.05),
         FRESH - runs_of("imagenet_1k"),  # which has an lr of its own
         {"table": len(REAL) + 3, "curves": 1},
     ),
@@ -545,13 +549,13 @@ CHANGES: dict[str, tuple[Callable[[Project], None], set[tuple[str, str, int]], d
     "epochs": (value("protocols", "bank", "epochs", to=5), runs_of("cifar10"), ONE_TABLE),
     "threads": (value("protocols", "bank", "threads", to=2), runs_of("cifar10"), ONE_TABLE),
     "a weight of a row": (
-        value("settings", "released", "lambda_c", to=0.2),
+        value("settings", "scripts", "full", "lambda_c", to=0.2),
         {("cub", "full-released", 0)},
         {"table": 3},
     ),
     # Also in the call that makes the image store and the features anew: not only in the one after it.
-    "resize": (value("protocols", "paper", "resize", to=40), FRESH, TABLES | {"curves": 1, "image_store": 8}),
-    "crop": (value("protocols", "paper", "crop", to=16), FRESH, TABLES | {"curves": 1}),
+    "resize": (value("protocols", "official", "resize", to=40), FRESH, TABLES | {"curves": 1, "image_store": 8}),
+    "crop": (value("protocols", "official", "crop", to=16), FRESH, TABLES | {"curves": 1}),
     "precision": (value("protocols", "bank", "precision", to="bf16"), runs_of("cifar10"), ONE_TABLE | {"features": 2}),
     "the split seed": (value("split", "seed", to=1), TRAINED, TABLES | {"curves": 1} | ANEW),
     "the share of labels": (value("split", "labelled_share", to=0.6), TRAINED, TABLES | {"curves": 1} | ANEW),
@@ -587,7 +591,7 @@ def test_a_split_that_was_made_alone_is_followed_by_its_runs(another: Project) -
 def test_runs_of_other_parameters_are_in_no_table(another: Project) -> None:
     """Results that were copied from elsewhere: Snakemake knows nothing of how they were made."""
     shutil.rmtree(another.folder / ".snakemake")
-    value("protocols", "paper", "lr", to=0.05)(another)
+    value("protocols", "official", "lr", to=0.05)(another)
     (another.folder / f"results/main_{OWN}.csv").unlink()
     result = another.call("--cores", "1", f"results/main_{OWN}.csv")
     refused(result, f"results/runs/{OWN}/full-paper/seed0 was made with other parameters than params.yaml asks for now")
@@ -715,9 +719,9 @@ def test_unknown_targets(tiny: Project, target: str, words: list[str]) -> None:
 
 def test_a_wrong_key_ends_with_a_sentence_alone(tiny: Project, tmp_path: Path) -> None:
     project = tiny.copy(tmp_path / "project")
-    project.change(lambda content: content["protocols"]["paper"].update(epoch=3))
+    project.change(lambda content: content["protocols"]["official"].update(epoch=3))
     result = project.call("-n", "--cores", "1", "all_tables")
-    refused(result, "protocols.paper", "unknown key 'epoch'", "did you mean 'epochs'?")
+    refused(result, "protocols.official", "unknown key 'epoch'", "did you mean 'epochs'?")
     assert len(result.output.strip().splitlines()) <= 3
 
 
@@ -726,8 +730,9 @@ def test_more_than_the_images_of_a_folder_is_refused_before_packing(
     tiny: Project, tmp_path: Path, change: dict[str, int]
 ) -> None:
     project = tiny.copy(tmp_path / "project")
-    project.change(lambda content: content["benchmarks"][OWN].update(overrides=change))
     (name,) = change
+    of = {"methods": {"full": change}} if name == "neighbour_images" else {"overrides": change}
+    project.change(lambda content: content["benchmarks"][OWN].update(of))
     run = f"results/runs/{OWN}/full-paper/seed0/metrics.json"
     result = project.call("--cores", "1", run)
     refused(result, f"error: benchmark {OWN}, row full-paper: {name} {change[name]} ", "give")
@@ -742,7 +747,7 @@ def test_more_than_the_images_of_a_folder_is_refused_before_packing(
 
 def test_a_warm_up_of_the_whole_training_is_refused_in_the_dry_run(tiny: Project, tmp_path: Path) -> None:
     project = tiny.copy(tmp_path / "project")
-    project.change(lambda content: content["benchmarks"][OWN].update(overrides={"T_warm": 15}))
+    project.change(lambda content: content["benchmarks"][OWN].update(methods={"full": {"T_warm": 15}}))
     refused(project.call("-n", "all_tables"), f"benchmark {OWN}, row full-paper: ", "epoch 15 of 4; lower T_warm")
 
 

@@ -16,11 +16,13 @@ from ctxgcd.benchmarks.check import problem_of
 from ctxgcd.benchmarks.fetch import ARCHIVES
 from ctxgcd.benchmarks.fingerprint import data_fingerprint
 from ctxgcd.benchmarks.weights import is_address
+from ctxgcd.catalogue import METHODS
 from ctxgcd.config import Official
 from ctxgcd.config import parse as parse_params
 from ctxgcd.errors import UserError, reported
 from ctxgcd.last_words import repeat_last_words
 from ctxgcd.plan.plan import write_plan
+from ctxgcd.row_names import parse_row
 from ctxgcd.stopping import sign, stop_jobs_too
 from ctxgcd.targets import FORMATS, table_files
 
@@ -37,9 +39,9 @@ with reported(job=False):
         places,
         {b.folder for b in PARAMS.benchmarks.values() if isinstance(b, Official)},
     )
-    for warning in targets.check_all(PARAMS):
-        print(f"warning: {warning}", file=sys.stderr)
     REQUESTED = targets.requested_benchmarks(PARAMS, TARGETS)
+    for warning in targets.check(PARAMS, TARGETS):
+        print(f"warning: {warning}", file=sys.stderr)
 
 TRAINING_CODE = runs.code_hash()
 
@@ -193,7 +195,7 @@ def kept_files(wildcards):
     p = resolved(wildcards)
     tail, how = p.get("tail_blocks"), p["precision"]
     folder = features_folder(wildcards)
-    if p["method"] == "kmeans":
+    if not METHODS[p["method"]].trains:
         files = {"test_view": f"{folder}/test_view-tail0-{how}.npy"}
     elif p["view_bank"]:
         files = {
@@ -243,7 +245,7 @@ def table_request(table, absent=()):
     benchmarks = targets.table_benchmarks(PARAMS, table)
     kind = table.partition("_")[0]
     rows = {
-        row: None for b in benchmarks for row in targets.table_rows(PARAMS, kind, b)
+        row: None for b in benchmarks for row in targets.rows_in(PARAMS, table, b)
     }
     notes = {runs.backbone_of(PARAMS, b).note for b in benchmarks}
     return json.dumps(

@@ -123,7 +123,7 @@ rule curves:
         lambda w: [
             run.file("history.csv")
             for run in targets.runs_of(PARAMS, "main", w.benchmark)
-            if run.row != "kmeans"
+            if parse_row(run.row).trains
         ],
     output:
         report(

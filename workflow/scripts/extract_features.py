@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import re
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -12,6 +13,7 @@ import torch
 from ctxgcd.benchmarks.split import read_split
 from ctxgcd.errors import reported
 from ctxgcd.features import extract_test_view, extract_view_bank
+from ctxgcd.models.backbone import cut
 from ctxgcd.runs import check_asked
 from ctxgcd.training.devices import borrowed_devices
 from ctxgcd.training.train import load_backbone, open_cropper
@@ -36,7 +38,8 @@ def main() -> None:
     check_asked(arguments.split.stem, images)
     with borrowed_devices(1) as [device]:
         cropper = open_cropper(arguments.parameters, arguments.store, device)
-        backbone = load_backbone(arguments.parameters, numbers["tail"], precision, arguments.weights, device)
+        of_protocol = partial(cut, tail_blocks=numbers["tail"])
+        backbone = load_backbone(arguments.parameters, of_protocol, precision, arguments.weights, device)
         if arguments.kind.startswith("test_view"):
             extract_test_view(backbone, cropper, precision, arguments.out)
         else:

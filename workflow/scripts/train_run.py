@@ -8,6 +8,7 @@ from contextlib import nullcontext
 from pathlib import Path
 
 from ctxgcd.benchmarks.split import read_split
+from ctxgcd.catalogue import METHODS
 from ctxgcd.errors import UserError, reported
 from ctxgcd.runs import check_possible, identity, read_estimate
 from ctxgcd.stopping import stop_after
@@ -47,7 +48,7 @@ def main() -> None:
     own = identity(parameters, split_hash, arguments.code)
     files = {name: path for name in KEPT if (path := getattr(arguments, name))}
     state = finished.folder_of(arguments.work, own, parameters["row"])
-    count = 1 if parameters["method"] == "kmeans" else int(arguments.devices)
+    count = int(arguments.devices) if METHODS[parameters["method"]].trains else 1
     first = not is_a_started_one()
     if first and arguments.minutes:
         stop_after(arguments.minutes)

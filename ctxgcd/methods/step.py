@@ -1,0 +1,131 @@
+"""What passes between the loop and a method: a look before an epoch, the plan of its steps, a step's batch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ctxgcd.images.sampler import draw_batches
+from ctxgcd.images.streams import generator
+
+
+@dataclass(frozen=True)
+class Group:
+    """Images of a step that have their own view stream and their own pass of the trunk.
+
+    Attributes:
+        ids: int64 [n] on the host; an image may occur more than once.
+        given: integers that travel with them to the batch, each int64 [n, ...] on the host.
+    """
+
+    ids: Tensor
+    given: Mapping[str, Tensor] = field(default_factory=dict)
+
+
+Step = Mapping[str, Group]  # by name; the order of the groups is that of their passes
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The steps of an epoch.
+
+    Attributes:
+        steps: what each one is made of.
+        told: numbers of this epoch for history.csv, known before it begins; keys of the method's `logged`.
+        fresh_optimiser: whether momentum and other state of the optimisers start anew.
+    """
+
+    steps: Sequence[Step]
+    told: Mapping[str, float] = field(default_factory=dict)
+    fresh_optimiser: bool = False
+
+
+@dataclass(frozen=True)
+class Look:
+    """What a method may look at before an epoch. None of it has a gradient.
+
+    Attributes:
+        epoch: counted from 0.
+        labels: int64 [N], the class of each training image of D^l, -1 for D^u; on the device.
+        features: ids int64 [n] -> float32 [n, dim], the tail's feature of the test view of training or test images.
+        train_features: (ids of training images, a stream) -> the same of one fresh train view.
+        nearest: (features float [N, d] of length 1, k) -> int64 [N, k], each row's nearest others by cosine.
+        stream: name -> a generator of this seed and epoch.
+    """
+
+    epoch: int
+    labels: Tensor
+    features: Callable[[Tensor], Tensor]
+    train_features: Callable[[Tensor, torch.Generator], Tensor]
+    nearest: Callable[[Tensor, int], Tensor]
+    stream: Callable[[str], torch.Generator]
+
+    def sampled(self, batch_size: int) -> list[Step]:
+        """The default steps: one group `sampled`, about half of it labelled (images/sampler.py)."""
+        drawn = draw_batches(self.labels.cpu() >= 0, batch_size, self.stream("sampler"))
+        return [{"sampled": Group(ids)} for ids in drawn]
+
+
+@dataclass(frozen=True)
+class Rows:
+    """A group in a batch, on the device.
+
+    Attributes:
+        views: the trunk's output for two train views of the n images [2n, ...], view 1's rows then view 2's.
+        ids, labels: int64 [n]; the label is -1 where the image is unlabelled.
+        given: as in the plan.
+    """
+
+    views: Tensor
+    ids: Tensor
+    labels: Tensor
+    given: Mapping[str, Tensor] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Batch:
+    """One step's input: its groups by name, which step of how many of which epoch it is, and its random streams.
+
+    streams: what the names of its random streams start with; a stage's differ from those of the training after it.
+    """
+
+    groups: Mapping[str, Rows]
+    epoch: int = 0
+    step: int = 0
+    steps: int = 1
+    seed: int = 0
+    streams: str = ""
+
+    @property
+    def sampled(self) -> Rows:
+        return self.groups["sampled"]
+
+    def stream(self, name: str) -> torch.Generator:
+        """A generator of seed, name, epoch and step: a second evaluation of the losses draws alike."""
+        return generator(self.seed, f"{self.streams}{name}/{self.step}", self.epoch)
+
+
+@dataclass(frozen=True)
+class Losses:
+    """What `Method.losses` returns.
+
+    Attributes:
+        terms: scalars by name, in the order in which their weighted sum is formed.
+        logged: further scalars for history.csv, averaged over the steps of an epoch.
+        kept: detached tensors for `Method.after_step`.
+    """
+
+    terms: Mapping[str, Tensor]
+    logged: Mapping[str, Tensor] = field(default_factory=dict)
+    kept: Mapping[str, Any] = field(default_factory=dict)
+
+
+def weighted(terms: Mapping[str, Tensor], weights: Mapping[str, float]) -> Tensor:
+    """The loss: the sum of the terms, each times its weight."""
+    loss = sum(weights[name] * value for name, value in terms.items())
+    assert isinstance(loss, Tensor)
+    return loss

@@ -1,0 +1,139 @@
+"""What belongs to one run in training: method, network, optimisers, history and the state to resume from."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ctxgcd.errors import UserError
+from ctxgcd.files import write_rows
+from ctxgcd.methods.method import Method
+from ctxgcd.methods.step import Batch, Look, Plan, weighted
+from ctxgcd.models.network import TailNetwork
+from ctxgcd.models.precision import computing
+from ctxgcd.training import checkpoint
+from ctxgcd.training.shares import shares
+
+
+@dataclass
+class Row:
+    """One run's state.
+
+    Attributes:
+        history: one row of means an epoch, by the method's columns.
+        shares: how large each term is beside the others, in the first batch of a few epochs (training/shares.py).
+        state_file: the rolling checkpoint; an epoch that it holds is not trained again.
+        title: what progress lines start with.
+        about: the hashes that tell this run from any other; a state of another one is refused.
+    """
+
+    method: Method
+    network: TailNetwork
+    state_file: Path
+    title: str
+    about: Mapping[str, str]
+    history: list[dict[str, Any]] = field(default_factory=list)
+    shares: list[dict[str, Any]] = field(default_factory=list)
+    seconds: float = 0.0
+
+    def __post_init__(self) -> None:
+        self.parameters = self.method.p
+        self.optimisers = self.method.optimisers(self.network)
+        self.measured_in = frozenset({*self.method.terms().values(), self.epochs - 1})
+
+    @property
+    def epochs(self) -> int:
+        epochs: int = self.parameters["epochs"]
+        return epochs
+
+    def begin(self, look: Look) -> Plan:
+        """Set the learning rates of an epoch and return the plan of its steps."""
+        plan = self.method.before_epoch(self.network, look)
+        if plan.fresh_optimiser:
+            self.optimisers = self.method.optimisers(self.network)
+        self.epoch, lr = look.epoch, self.method.learning_rate(look.epoch)
+        for group in self._groups():
+            group["lr"] = lr * group["factor"]
+        self.told = {"epoch": look.epoch, "lr": lr, **plan.told}
+        self.sums: dict[str, Tensor] = {}
+        self.network.train()
+        return plan
+
+    def learn(self, batch: Batch) -> None:
+        """Take one step."""
+        with computing(self.parameters["precision"], next(self.network.parameters()).device):
+            found, weights = self.method.losses(self.network, batch), self.method.weights(batch)
+            loss = weighted(found.terms, weights)
+        if batch.step == 0 and self.epoch in self.measured_in:
+            self.shares.append({"epoch": self.epoch, "terms": shares(self.network, found.terms, weights)})
+        for optimiser in self.optimisers:
+            optimiser.zero_grad(set_to_none=True)
+        loss.backward()
+        for optimiser in self.optimisers:
+            optimiser.step()
+        with torch.no_grad():
+            self.method.after_step(self.network, batch, found.kept)
+        for name, value in {"loss": loss, **found.terms, **found.logged}.items():
+            # Summed on the device: no synchronisation in a step.
+            self.sums[name] = self.sums.get(name, 0.0) + value.detach()
+
+    def end(self, steps: int) -> None:
+        """Add the epoch to the history. Raises UserError where the loss is not finite."""
+        self.network.eval()
+        row = {**self.told, **{name: float(total) / steps for name, total in self.sums.items()}}
+        if not math.isfinite(row["loss"]):
+            kept = f"the state after epoch {self.epoch - 1} is kept" if self.epoch else "nothing is kept"
+            raise UserError(
+                f"{self.title}: the loss is {row['loss']} in epoch {self.epoch}, so training diverged; {kept}; "
+                "lower lr or the weights of the losses"
+            )
+        self.history.append(row)
+
+    def save(self) -> None:
+        """Write the state, and beside it the history that can be read while the training runs."""
+        content = {
+            **self.about,
+            "parameters": self.parameters,
+            "network": self.network.state_dict(),
+            "optimisers": [optimiser.state_dict() for optimiser in self.optimisers],
+            "history": self.history,
+            "shares": self.shares,
+            "seconds": self.seconds,
+        }
+        checkpoint.save(self.state_file, "ctxgcd-state", content)
+        write_rows(
+            self.state_file.with_name(f"{self.state_file.stem}_history.csv"), self.method.columns(), self.history
+        )
+
+    def resume(self) -> bool:
+        """Take up the saved state; False where there is none."""
+        if not self.state_file.exists():
+            return False
+        state = checkpoint.load(self.state_file, "ctxgcd-state")
+        if {key: state[key] for key in self.about} != self.about or state["parameters"] != self.parameters:
+            raise UserError(f"{self.state_file} is the state of another run; delete it to start that run anew")
+        self.network.load_state_dict(state["network"])
+        for optimiser, own in zip(self.optimisers, state["optimisers"], strict=True):
+            optimiser.load_state_dict(own)
+        self.history, self.shares, self.seconds = state["history"], state["shares"], state["seconds"]
+        return True
+
+    def summary(self) -> str:
+        """When each term started, and its shares of loss and gradient in the last epoch, in one line."""
+        started, last = self.method.terms(), self.shares[-1]["terms"]
+        loss_and_gradient = {name: f"{of['loss_share']:.1%} / {of['gradient_share']:.1%}" for name, of in last.items()}
+        said = [
+            f"{name} {text}" + f" (from epoch {started[name]})" * (started[name] > 0)
+            for name, text in loss_and_gradient.items()
+        ]
+        return f"share of loss / gradient in epoch {self.shares[-1]['epoch']}: {', '.join(said)}"
+
+    def _groups(self) -> list[dict[str, Any]]:
+        """The parameter groups that follow the learning rate."""
+        return [group for optimiser in self.optimisers for group in optimiser.param_groups if "factor" in group]

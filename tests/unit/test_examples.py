@@ -1,0 +1,34 @@
+"""The examples run, and what they print is sensible."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def accuracy(*words: str, folder: Path) -> list[float]:
+    """All, Old and New that the SimGCD example prints last, run outside the checkout."""
+    done = subprocess.run(
+        [sys.executable, str(ROOT / "examples/simgcd.py"), *words],
+        cwd=folder,
+        env=os.environ | {"PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert done.returncode == 0, done.stderr
+    last = re.fullmatch(r"All (\d+\.\d)  Old (\d+\.\d)  New (\d+\.\d)", done.stdout.splitlines()[-1])
+    assert last, done.stdout
+    return [float(value) for value in last.groups()]
+
+
+def test_simgcd_learns(tmp_path: Path) -> None:
+    """Of ten classes; an untrained classifier on these features has All 27.8, Old 1.9 (measured with --epochs 0)."""
+    every, old, _ = accuracy("--epochs", "1", "--images", "800", folder=tmp_path)
+    assert every > 25
+    assert old > 20
