@@ -244,9 +244,7 @@ def table_request(table, absent=()):
     """What a table holds, as JSON: its rows in order, its benchmarks, those that it lacks, its title and note."""
     benchmarks = targets.table_benchmarks(PARAMS, table)
     kind = table.partition("_")[0]
-    rows = {
-        row: None for b in benchmarks for row in targets.rows_in(PARAMS, table, b)
-    }
+    rows = {row: None for b in benchmarks for row in targets.rows_in(PARAMS, table, b)}
     notes = {runs.backbone_of(PARAMS, b).note for b in benchmarks}
     return json.dumps(
         {
