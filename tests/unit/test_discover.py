@@ -732,7 +732,7 @@ def test_the_paper_settings_without_a_network(place: Place, tmp_path: Path, monk
     with pytest.raises(
         UserError, match=r"pth cannot be fetched .*; how to get it: download .* --weights FILE$"
     ) as raised:
-        place.discover(str(tmp_path / "out"), settings="paper", backbone=None, weights=None)
+        place.discover(str(tmp_path / "out"), settings="long", backbone=None, weights=None)
     assert "params.yaml" not in str(raised.value)
     assert "data/raw" not in str(raised.value)
     assert not list((tmp_path / "here").iterdir())
@@ -740,7 +740,7 @@ def test_the_paper_settings_without_a_network(place: Place, tmp_path: Path, monk
     file.parent.mkdir(parents=True)
     file.write_bytes(b"damaged")
     with pytest.raises(UserError, match=r"is expected; delete it to fetch it again, or download .* --weights FILE$"):
-        place.discover(str(tmp_path / "out"), settings="paper", backbone=None, weights=None)
+        place.discover(str(tmp_path / "out"), settings="long", backbone=None, weights=None)
     assert not (tmp_path / "out").exists()
 
 

@@ -65,7 +65,7 @@ def test_snakemakes_own_report_has_categories_and_captions(finished: Project, tm
     table, figure, audit = MADE
     assert categories == {"Tables": {"main": [table], "published": [audit]}, "Figures": {"embedding": [figure]}}
     assert "Rows: full-paper." in results[table]["caption"]
-    assert f"Benchmark {OWN}: protocol paper, K true, seeds 0." in results[table]["caption"]
+    assert f"Benchmark {OWN}: protocol official, K true, seeds 0." in results[table]["caption"]
     assert f"images of {OWN} after full-paper, seed 0" in results[figure]["caption"].replace("\n", " ")
     assert "a published one" in results[audit]["caption"]
     assert "training seeds 0" in page
