@@ -62,9 +62,9 @@ class Entry:
         ending: how it gives classes at the end.
         around: (values, epoch) -> images that a step sees beside its batch.
         head_values: (values, length of a feature) -> numbers in its heads, the classifier aside.
-        fault: values -> why a run with them would not train what its row says; empty where it does.
-        too_few: (values, number of training images) -> why so few images are too few; empty where they are not.
-        warning: values -> what a run that can train is told all the same; empty where nothing.
+        fault: values -> the reason why a run with them is refused, or an empty string.
+        too_few: (values, number of training images) -> the reason why so few images are refused, or an empty string.
+        warning: values -> a warning about a run that is not refused, or an empty string.
     """
 
     label: str
@@ -183,7 +183,7 @@ def _dino_head_values(p: Values, dim: int) -> int:
 
 # -- the full method ---------------------------------------------------------------------------------------
 
-FEW_EPOCHS = 5  # of a term that acts in fewer, a run is told
+FEW_EPOCHS = 5  # a term that acts in fewer epochs gives a warning
 
 
 def _context_start(p: Values) -> int:

@@ -17,6 +17,7 @@ from ctxgcd.progress import Progress
 from ctxgcd.training.processes import ALONE, Processes
 from ctxgcd.training.views import BATCH, Views
 
+# Names of the view streams of groups; any other group has one of its own name.
 VIEW_STREAMS = {"sampled": "views", "neighbours": "query_views"}
 PATIENCE = 10.0  # seconds that a search takes before it is told of
 
