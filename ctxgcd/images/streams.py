@@ -1,12 +1,15 @@
-"""Separate random streams of one training seed, one generator an epoch, and what views draw from them."""
+"""What is drawn from one training seed: separate random streams, and the uniform numbers that views are made from."""
 
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 
@@ -16,19 +19,18 @@ def generator(seed: int, stream: str, epoch: int = 0) -> torch.Generator:
     Separate streams keep methods of one seed paired: the draws of queries never shift the draws of
     the sampler. A fresh generator an epoch makes resuming exact without any stored random state.
     """
-    digest = hashlib.sha256(f"{seed}/{stream}/{epoch}".encode()).digest()
-    return torch.Generator().manual_seed(int.from_bytes(digest[:7], "little"))
+    return torch.Generator().manual_seed(_key(seed, stream, epoch) % 2**56)
 
 
 class Draws(Protocol):
-    """Uniform numbers in [0, 1) for the views of images, float64 on the host, of the next view at each call."""
+    """Uniform numbers in [0, 1) for the views of some images, float64 on the host, of the next view at each call."""
 
-    def crop(self, ids: Tensor) -> Tensor:
-        """[n, 3]: top, left and flip of one fresh view of each image."""
+    def crop(self, images: int) -> Tensor:
+        """[images, 3]: top, left and flip of one fresh view of each image."""
         ...
 
-    def kept(self, ids: Tensor) -> Tensor:
-        """[2, n]: which two of its kept views each image gets."""
+    def kept(self, images: int) -> Tensor:
+        """[2, images]: which two of its kept views each image gets."""
         ...
 
 
@@ -38,8 +40,72 @@ class Stream:
 
     drawn: torch.Generator
 
-    def crop(self, ids: Tensor) -> Tensor:
-        return torch.rand(len(ids), 3, generator=self.drawn, dtype=torch.float64)
+    def crop(self, images: int) -> Tensor:
+        return torch.rand(images, 3, generator=self.drawn, dtype=torch.float64)
 
-    def kept(self, ids: Tensor) -> Tensor:
-        return torch.rand(2, len(ids), generator=self.drawn, dtype=torch.float64)
+    def kept(self, images: int) -> Tensor:
+        return torch.rand(2, images, generator=self.drawn, dtype=torch.float64)
+
+
+@dataclass
+class Counted:
+    """Draws by counter: each number is a hash of seed, epoch, step, image, occurrence, view and column.
+
+    An image's views depend on no other image, so two runs of one seed that ask for the same image in the same
+    step get the same view of it, while a second occurrence of the image in a step gets another one.
+
+    Attributes:
+        key: of seed, epoch and step.
+        ids, occurrences: int64 [n] on the host; how often each image occurs before in the step's counted groups.
+        view: number of the next view.
+    """
+
+    key: int
+    ids: Tensor
+    occurrences: Tensor
+    view: int = 0
+
+    @classmethod
+    def of_step(cls, groups: Sequence[Tensor], seed: int, stream: str, epoch: int, step: int) -> list[Counted]:
+        """The draws of a step's groups, each given by its image ids int64 [n] on the host."""
+        ids = torch.cat([torch.empty(0, dtype=torch.int64), *groups])
+        order = ids.argsort(stable=True)
+        ordered = ids[order]
+        occurrences = torch.empty_like(ids)
+        occurrences[order] = torch.arange(len(ids)) - torch.searchsorted(ordered, ordered)
+        sizes = [len(group) for group in groups]
+        key = _key(seed, f"{stream}/{step}", epoch)
+        return [cls(key, *parts) for parts in zip(ids.split(sizes), occurrences.split(sizes), strict=True)]
+
+    def crop(self, images: int) -> Tensor:
+        return self._drawn(images, columns=3)
+
+    def kept(self, images: int) -> Tensor:
+        return self._drawn(images, columns=2).T
+
+    def _drawn(self, images: int, columns: int) -> Tensor:
+        """Float64 [images, columns] of the next view."""
+        assert images == len(self.ids)
+        words = (self.ids[:, None], self.occurrences[:, None], torch.tensor([self.view]), torch.arange(columns))
+        self.view += 1
+        return torch.from_numpy(counted(self.key, *(word.numpy() for word in words)))
+
+
+def counted(key: int, *words: NDArray[np.int64]) -> NDArray[np.float64]:
+    """Return uniform numbers in [0, 1), each a hash of a key of 64 bits and of integers int64 of at least 0.
+
+    Each word steps the state by odd multiples and is mixed by the finaliser of splitmix64 (Steele, Lea and Flood,
+    "Fast splittable pseudorandom number generators", 2014). The words broadcast; the upper 53 bits are kept.
+    """
+    state = np.array(key, dtype=np.uint64)
+    for word in words:
+        state = state + np.uint64(0x9E3779B97F4A7C15) * (word.astype(np.uint64) + np.uint64(1))
+        state = (state ^ state >> np.uint64(30)) * np.uint64(0xBF58476D1CE4E5B9)
+        state = (state ^ state >> np.uint64(27)) * np.uint64(0x94D049BB133111EB)
+        state = state ^ state >> np.uint64(31)
+    return (state >> np.uint64(11)).astype(np.float64) / 2**53
+
+
+def _key(seed: int, stream: str, epoch: int) -> int:
+    """64 bits of a digest."""
+    return int.from_bytes(hashlib.sha256(f"{seed}/{stream}/{epoch}".encode()).digest()[:8], "little")

@@ -49,7 +49,7 @@ class Cropper:
 
         own: which of them to make. All are drawn, so that those of one image do not depend on who makes the others.
         """
-        draws = drawn.crop(ids)[own]
+        draws = drawn.crop(len(ids))[own]
         ids = ids[own].to(self.store.pixels.device)
         draws = draws.to(ids.device, non_blocking=True)
         tops = (draws[:, 0] * (self.store.heights[ids] - self.crop + 1)).long()

@@ -15,7 +15,10 @@ from ctxgcd.images.streams import generator
 
 @dataclass(frozen=True)
 class Group:
-    """Images of a step that have their own view stream and their own pass of the trunk.
+    """Images of a step that have their own pass of the trunk.
+
+    The views of the group `sampled` come one after another from a random stream; in any other group they depend on
+    seed, epoch, step, the image and how often it has occurred in such groups of the step.
 
     Attributes:
         ids: int64 [n] on the host; an image may occur more than once.
@@ -54,7 +57,7 @@ class Look:
         features: ids int64 [n] -> float32 [n, dim], the tail's feature of the test view of training or test images.
         train_features: (ids of training images, a stream) -> the same of one fresh train view.
         nearest: (features float [N, d] of length 1, k) -> int64 [N, k], each row's nearest others by cosine.
-        stream: name -> a generator of this seed and epoch.
+        stream: name -> a generator of this seed and epoch; ValueError where the training has a stream of that name.
     """
 
     epoch: int

@@ -10,15 +10,14 @@ import torch
 from torch import Tensor
 
 from ctxgcd.clustering.neighbours import nearest
-from ctxgcd.images.streams import Draws, Stream, generator
+from ctxgcd.images.streams import Counted, Draws, Stream, generator
 from ctxgcd.methods.step import Batch, Group, Look, Plan, Rows
 from ctxgcd.models.precision import computing
 from ctxgcd.progress import Progress
 from ctxgcd.training.processes import ALONE, Processes
 from ctxgcd.training.views import BATCH, Views
 
-# Names of the view streams of groups; any other group has one of its own name.
-VIEW_STREAMS = {"sampled": "views", "neighbours": "query_views"}
+RESERVED = ("views", "counted_views", "heads", "view_bank", "semi_kmeans")  # streams of the training itself
 PATIENCE = 10.0  # seconds that a search takes before it is told of
 
 
@@ -50,16 +49,20 @@ class Source:
             features=lambda ids: self.features(network, ids),
             train_features=lambda ids, stream: self.train_features(network, ids, stream),
             nearest=self._nearest,
-            stream=lambda name: generator(self.seed, self.streams + name, epoch),
+            stream=lambda name: self._stream(name, epoch),
         )
 
     def batches(self, plan: Plan, epoch: int) -> Iterator[Batch]:
-        """The steps of a plan, each group with its own view stream and its own pass of the trunk."""
-        drawn = {
-            name: Stream(generator(self.seed, self.streams + VIEW_STREAMS.get(name, f"{name}_views"), epoch))
-            for name in dict.fromkeys(name for step in plan.steps for name in step)
-        }
+        """The steps of a plan, each group with its own pass of the trunk.
+
+        The views of `sampled` come one after another from the stream `views`, those of other groups by counter.
+        """
+        sampled = Stream(generator(self.seed, f"{self.streams}views", epoch))
         for number, step in enumerate(plan.steps):
+            others = [name for name in step if name != "sampled"]
+            ids = [step[name].ids for name in others]
+            counted = Counted.of_step(ids, self.seed, f"{self.streams}counted_views", epoch, number)
+            drawn: dict[str, Draws] = {"sampled": sampled, **dict(zip(others, counted, strict=True))}
             with computing(self.precision, self.labels.device):
                 groups = {name: self._rows(group, drawn[name]) for name, group in step.items()}
             yield Batch(groups, epoch, number, len(plan.steps), self.seed, self.streams)
@@ -80,6 +83,11 @@ class Source:
         drawn = Stream(stream)
         with computing(self.precision, ids.device):
             return torch.cat([network.tail(self.views.train(part, drawn)).float() for part in ids.split(BATCH)])
+
+    def _stream(self, name: str, epoch: int) -> torch.Generator:
+        if name in RESERVED or "/" in name:
+            raise ValueError(f"{name!r} is no stream of a method's own; give another than {RESERVED}, without /")
+        return generator(self.seed, self.streams + name, epoch)
 
     def _rows(self, group: Group, drawn: Draws) -> Rows:
         ids, given = self._placed(group.ids), {name: self._placed(value) for name, value in group.given.items()}

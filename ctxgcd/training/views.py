@@ -50,13 +50,13 @@ class BankViews:
         self.bank, self.test_view = bank, test_view
 
     def pair(self, ids: Tensor, drawn: Draws) -> Tensor:
-        views, draws = len(self.bank), drawn.kept(ids)
+        views, draws = len(self.bank), drawn.kept(len(ids))
         first = (draws[0] * views).long()
         second = (first + 1 + (draws[1] * (views - 1)).long()) % views
         return self._kept(torch.cat([first, second]), ids.repeat(2))
 
     def train(self, ids: Tensor, drawn: Draws) -> Tensor:
-        return self._kept((drawn.kept(ids)[0] * len(self.bank)).long(), ids)
+        return self._kept((drawn.kept(len(ids))[0] * len(self.bank)).long(), ids)
 
     def _kept(self, views: Tensor, ids: Tensor) -> Tensor:
         device = self.bank.device

@@ -19,7 +19,7 @@ from torch.nn.functional import normalize
 from ctxgcd.catalogue import METHODS
 from ctxgcd.errors import UserError
 from ctxgcd.images.sampler import draw_batches
-from ctxgcd.images.streams import Stream, generator
+from ctxgcd.images.streams import Counted, Stream, generator
 from ctxgcd.losses import cross_entropy, info_nce
 from ctxgcd.methods.endings import ByClassifier
 from ctxgcd.methods.method import Method
@@ -152,6 +152,9 @@ class Grouped(Plain):
         return Plan(steps)
 
 
+NONE = torch.empty(0, dtype=torch.int64)
+
+
 def without(*names: str) -> type[Grouped]:
     """The same, with these groups alone."""
     return type("Fewer", (Grouped,), {"names": names})
@@ -162,13 +165,15 @@ def test_losses_see_the_planned_groups(tmp_path: Path) -> None:
     method, (bank, _, labels) = made.row.method, made_up()
     assert isinstance(method, Grouped)
     assert len(method.seen) == len(method.planned) == 3 * STEPS
-    asked, streams = iter(recorder.asked), {"sampled": "views", "near": "near_views", "far": "far_views"}
+    asked = iter(recorder.asked)
     for number, (batch, step) in enumerate(zip(method.seen, method.planned, strict=True)):
         epoch = number // STEPS
         assert (batch.epoch, batch.step, batch.steps, batch.seed) == (epoch, number % STEPS, STEPS, 0)
         assert list(batch.groups) == ["sampled", "near", "far"]
         if number % STEPS == 0:
-            drawn = {name: Stream(generator(0, stream, epoch)) for name, stream in streams.items()}
+            sampled = Stream(generator(0, "views", epoch))
+        near, far = Counted.of_step([step["near"].ids, step["far"].ids], 0, "counted_views", epoch, number % STEPS)
+        drawn = {"sampled": sampled, "near": near, "far": far}
         for name, rows in batch.groups.items():
             ids = step[name].ids
             assert torch.equal(rows.ids, ids)
@@ -182,7 +187,7 @@ def test_losses_see_the_planned_groups(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("names", [("sampled", "far"), ("near",), ("far", "sampled")], ids="-".join)
-def test_each_group_has_a_view_stream_of_its_own(tmp_path: Path, names: tuple[str, ...]) -> None:
+def test_views_do_not_depend_on_other_images(tmp_path: Path, names: tuple[str, ...]) -> None:
     seen = []
     for kind in (Grouped, without(*names)):
         made, _ = begun(tmp_path, kind, name=kind.__name__, epochs=2)
@@ -191,9 +196,26 @@ def test_each_group_has_a_view_stream_of_its_own(tmp_path: Path, names: tuple[st
         seen.append(made.row.method.seen)
     for of_all, fewer in zip(*seen, strict=True):
         assert list(fewer.groups) == list(names)
+        elsewhere = torch.cat([of_all.groups[name].ids for name in ("near", "far") if name not in names] + [NONE])
         for name in names:
-            assert torch.equal(fewer.groups[name].ids, of_all.groups[name].ids)
-            assert torch.equal(fewer.groups[name].views, of_all.groups[name].views)
+            ids = fewer.groups[name].ids
+            assert torch.equal(ids, of_all.groups[name].ids)
+            # A further occurrence of an image has views of its own, in whichever group it is.
+            same = torch.ones(len(ids), dtype=torch.bool) if name == "sampled" else ~torch.isin(ids, elsewhere)
+            assert same.any()
+            assert torch.equal(fewer.groups[name].views[same.repeat(2)], of_all.groups[name].views[same.repeat(2)])
+
+
+@pytest.mark.parametrize("name", ["views", "heads", "own/3"])
+def test_a_stream_of_the_training_is_refused(tmp_path: Path, name: str) -> None:
+    class Taking(Plain):
+        def before_epoch(self, network: Any, look: Look) -> Plan:
+            look.stream(name)
+            return super().before_epoch(network, look)
+
+    made, _ = begun(tmp_path, Taking)
+    with pytest.raises(ValueError, match=f"'{name}' is no stream of a method's own"):
+        made.train()
 
 
 def test_a_batch_draws_alike_in_a_second_evaluation() -> None:
