@@ -60,6 +60,7 @@ class Entry:
         ablated: letter -> term that a row can leave out (`-without-n`) and whose weight lambda_LETTER `-zero` makes 0.
         trains: whether it trains a network; else its class clusters frozen features.
         ending: how it gives classes at the end.
+        published: row -> its key in published numbers (tables/published.csv).
         around: (values, epoch) -> images that a step sees beside its batch.
         head_values: (values, length of a feature) -> numbers in its heads, the classifier aside.
         fault: values -> the reason why a run with them is refused, or an empty string.
@@ -77,6 +78,7 @@ class Entry:
     ablated: Mapping[str, str] = field(default_factory=dict)
     trains: bool = True
     ending: Literal["classifier", "semi-supervised k-means", "own"] = "classifier"
+    published: Mapping[str, str] = field(default_factory=dict)
     around: Callable[[Values, int], int] = lambda p, epoch: 0
     head_values: Callable[[Values, int], int] = lambda p, dim: 0
     fault: Callable[[Values], str] = lambda p: ""
@@ -261,6 +263,7 @@ METHODS = {
         shared=("precision", "threads"),
         trains=False,
         ending="own",
+        published={"kmeans": "kmeans"},
     ),
     "gcd": Entry(
         label="GCD",
@@ -268,6 +271,7 @@ METHODS = {
         values=GCDValues,
         terms=_L_REP,
         ending="semi-supervised k-means",
+        published={"gcd": "gcd"},
         head_values=_dino_head_values,
     ),
     "simgcd": Entry(
@@ -276,6 +280,7 @@ METHODS = {
         values=SimGCDValues,
         fault=_fault_of_simgcd,
         terms=_BASELINE,
+        published={"simgcd": "simgcd"},
         head_values=_projector_values,
     ),
     "full": Entry(
@@ -290,6 +295,7 @@ METHODS = {
         },
         variants={"paper": "default", "released": "scripts", "mended": "default"},
         ablated={"n": "L_n", "c": "L_c"},
+        published={"full-paper": "full", "full-paper-without-n": "full_wo_n", "full-paper-without-c": "full_wo_c"},
         around=_neighbours,
         head_values=_projector_values,
         fault=_fault_of_full,

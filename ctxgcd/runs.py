@@ -79,6 +79,11 @@ def resolve(params: Params, benchmark: str, row: str, seed: int) -> dict[str, An
     own = protocol_of(params, benchmark)
     for key in overrides:
         if key not in method.reads:
+            if owners := [of for of, entry in METHODS.items() if key in entry.reads]:
+                raise UserError(
+                    f"row '{row}': {name.method} does not read {key}, which is a value of {', '.join(owners)}; "
+                    f"valid: {', '.join([*method.reads, 'K', 'settings'])}"
+                )
             refuse(key, [*method.reads, "K", "settings"], f"row '{row}'", "parameter")
     overrides |= {f"lambda_{term[-1]}": 0.0 for term in name.zeroed}
     values = own.model_dump() | {key: value for key, value in overrides.items() if key in Protocol.model_fields}

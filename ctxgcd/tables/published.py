@@ -14,25 +14,16 @@ from typing import Any, cast
 
 import pandas as pd
 
+from ctxgcd.catalogue import METHODS
 from ctxgcd.names import number_text
 from ctxgcd.tables.display import changed_numbers, split_row
 
 HERE = Path(__file__).parent
 QUANTITIES = ("all", "old", "new")
 
-# Methods of the paper's tables that this project doesn't run.
-COMPARED_ONLY = ("rs_plus", "uno_plus", "orca", "xcon", "promptcal", "dccl")
-
 # The values of the paper's main run: one run, printed three times in its sensitivity table.
 PAPER_VALUES = {"lambda_n": 0.1, "lambda_c": 0.3, "k": 10.0}
-KEYS = {
-    "kmeans": "kmeans",
-    "gcd": "gcd",
-    "simgcd": "simgcd",
-    "full-paper": "full",
-    "full-paper-without-n": "full_wo_n",
-    "full-paper-without-c": "full_wo_c",
-}
+KEYS = {row: key for entry in METHODS.values() for row, key in entry.published.items()}
 
 
 @cache

@@ -59,6 +59,7 @@ def _before_the_first(row: Row, source: Source) -> None:
         state = row.state_file.with_name(f"stage-{row.state_file.name}")
         own = Row(stage, row.network, Path(state), f"{row.title} stage", row.about)
         train(own, replace(source, streams=f"{source.streams}stage/"))
+        row.seconds, row.steps = own.seconds, own.steps
     row.method.prepare(row.network, source.look(row.network, 0))
 
 

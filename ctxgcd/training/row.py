@@ -29,6 +29,7 @@ class Row:
         history: one row of means an epoch, by the method's columns.
         shares: how large each term is beside the others, in the first batch of a few epochs (training/shares.py).
         state_file: the rolling checkpoint; an epoch that it holds is not trained again.
+        seconds, steps: of the training so far, its stage included.
         title: what progress lines start with.
         about: the hashes that tell this run from any other; a state of another one is refused.
     """
@@ -41,6 +42,7 @@ class Row:
     history: list[dict[str, Any]] = field(default_factory=list)
     shares: list[dict[str, Any]] = field(default_factory=list)
     seconds: float = 0.0
+    steps: int = 0
 
     def __post_init__(self) -> None:
         self.parameters = self.method.p
@@ -94,6 +96,7 @@ class Row:
                 "lower lr or the weights of the losses"
             )
         self.history.append(row)
+        self.steps += steps
 
     def save(self) -> None:
         """Write the state, and beside it the history that can be read while the training runs."""
@@ -105,6 +108,7 @@ class Row:
             "history": self.history,
             "shares": self.shares,
             "seconds": self.seconds,
+            "steps": self.steps,
         }
         checkpoint.save(self.state_file, "ctxgcd-state", content)
         write_rows(
@@ -121,7 +125,8 @@ class Row:
         self.network.load_state_dict(state["network"])
         for optimiser, own in zip(self.optimisers, state["optimisers"], strict=True):
             optimiser.load_state_dict(own)
-        self.history, self.shares, self.seconds = state["history"], state["shares"], state["seconds"]
+        self.history, self.shares = state["history"], state["shares"]
+        self.seconds, self.steps = state["seconds"], state["steps"]
         return True
 
     def summary(self) -> str:

@@ -92,7 +92,7 @@ def run(
             "collapsed": row.method.collapsed(history[-1]),
             "trainable": {n: list(q.shape) for n, q in row.network.named_parameters() if q.requires_grad},
             "training_seconds": round(row.seconds, 2),
-            "steps_per_second": round(_steps(parameters, by_id) / max(row.seconds, 1e-9), 2),
+            "steps_per_second": round(row.steps / max(row.seconds, 1e-9), 2),
             "processes": processes.count,
         }
     if not processes.first:
@@ -201,7 +201,3 @@ def _begun(
     network = method.network(backbone.tail, backbone.dim, source.old_classes).to(device)
     title = f"{parameters['benchmark']} {parameters['row']} seed {parameters['seed']}"
     return Row(method, network.eval(), state / "last.pt", title, about), source
-
-
-def _steps(parameters: Mapping[str, Any], by_id: pd.DataFrame) -> int:
-    return parameters["epochs"] * (int((by_id.part == "train").sum()) // parameters["batch_size"])

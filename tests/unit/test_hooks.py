@@ -359,6 +359,7 @@ def test_a_stage_is_a_training_before_epoch_0(tmp_path: Path) -> None:
     assert checkpoint.load(tmp_path / "stage-whole.pt", "ctxgcd-state")["history"] == stage.history
     # No step of the stage sees what one of the training sees, nor draws what it draws.
     assert isinstance(stage.method, Before)
+    assert made.row.steps == stage.steps + 3 * STEPS == 2 * STAGE_STEPS + 3 * STEPS
     assert isinstance(row.method, Staged)
     drawn = [{float(torch.rand((), generator=b.stream("own"))) for b in m.seen} for m in (stage.method, row.method)]
     assert (len(drawn[0]), len(drawn[1]), drawn[0] & drawn[1]) == (2 * STAGE_STEPS, 3 * STEPS, set())
