@@ -114,6 +114,11 @@ def load(method: str, modifiers: Sequence[str] = ()) -> type[Any]:
     return type(classes[-1].__name__, tuple(classes), {}) if modifiers else classes[0]
 
 
+def all_terms() -> dict[str, Term]:
+    """The loss terms of all methods by name; two methods that share a name mean the same term."""
+    return {name: term for entry in METHODS.values() for name, term in entry.terms.items()}
+
+
 def completed(parameters: Values) -> dict[str, Any]:
     """A run's parameters with the values of its method that are left out of them because they are the usual ones."""
     sections = METHODS[parameters["method"]].sections.values()
@@ -305,6 +310,3 @@ METHODS = {
 }
 
 MODIFIERS: dict[str, Modifier] = {}
-
-# Loss terms of all methods by name; two methods that share a name mean the same term.
-TERMS = {name: term for entry in METHODS.values() for name, term in entry.terms.items()}

@@ -16,6 +16,7 @@ from ctxgcd.sections import Closed
 
 SCHEMA = 3  # docs/migration.md says what each one brought, and how an older file becomes the present one
 SEEDS = 2**32  # every seed is smaller: what numpy takes
+EXPONENT = re.compile(r"[-+]?[0-9.]+[eE][-+]?[0-9]+")  # 1e-3 and 1.0e3 are text in YAML 1.1
 M = TypeVar("M", bound=BaseModel)
 
 
@@ -355,13 +356,15 @@ def _sentence(model: type[BaseModel], fault: Any, origin: str, within: str) -> s
             f"unknown key '{fault['loc'][-1]}'{nearest(str(fault['loc'][-1]), fields)}; valid: {', '.join(fields)}"
         )
         place = ".".join(loc[:-1])
-    elif fault["type"] == "model_type":
+    elif fault["type"] in ("model_type", "dict_type"):
         also = " or 'any'" if "Images" in fault["loc"] else ""
         message = f"expected a section{also}, found {fault['input']!r}"
     elif fault["type"] == "missing":
         message = "this key is missing; add it"
     elif fault["type"] != "value_error":
         message = f"{message[0].lower()}{message[1:]}, found {fault['input']!r}"
+        if fault["type"] == "float_type" and EXPONENT.fullmatch(str(fault["input"])):
+            message += ", which YAML reads as text; write an exponent with point and sign, as 1.0e-3 or 1.0e+3"
     return ": ".join(part for part in (origin, place, message) if part)
 
 

@@ -88,4 +88,5 @@ with torch.no_grad():
     parts = torch.arange(len(images))[~labelled].split(32)
     predicted = [classifier(backbone.features(torch.stack([test_view(images[i]) for i in ids]))) for ids in parts]
 score = v2(torch.cat(predicted).argmax(dim=1), true[~labelled], split.old[~labelled.numpy()] == 1)
+print("Clustering accuracy (v2, percent) on the images without a label:")
 print(f"All {score.all:.1f}  Old {score.old:.1f}  New {score.new:.1f}")

@@ -9,7 +9,7 @@ from ctxgcd.errors import UserError
 
 
 def draw_batches(labelled: Tensor, batch_size: int, generator: torch.Generator) -> Tensor:
-    """Draw one epoch of batches, with replacement (method.md section 2).
+    """Draw one epoch of batches, with replacement (docs/methods.md, "Batches and schedules").
 
     An image of D^l weighs 1 and one of D^u |D^l|/|D^u|, so about half of a batch is labelled; |D|
     images are drawn and the incomplete last batch is dropped.

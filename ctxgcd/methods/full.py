@@ -1,4 +1,4 @@
-"""The full method: SimGCD with the context losses L_n and L_c, in three variants (method.md section 4)."""
+"""The full method: SimGCD with the context losses L_n and L_c, in three variants (docs/methods.md)."""
 
 from __future__ import annotations
 

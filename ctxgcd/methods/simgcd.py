@@ -1,4 +1,4 @@
-"""SimGCD (ICCV 2023), as its released code computes it: the baseline loss (method.md section 3)."""
+"""SimGCD (ICCV 2023), as its released code computes it: the baseline loss (docs/methods.md)."""
 
 from __future__ import annotations
 

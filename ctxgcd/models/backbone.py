@@ -19,7 +19,7 @@ from ctxgcd.errors import UserError
 class Backbone:
     """trunk: images [b, 3, s, s] -> kept output; tail: kept output -> features [b, dim].
 
-    Both stay in evaluation mode: neither dropout nor batch statistics take part (method.md section 2).
+    Both stay in evaluation mode: neither dropout nor batch statistics take part (docs/methods.md).
     """
 
     trunk: nn.Module

@@ -14,6 +14,7 @@ from torch import Tensor
 from ctxgcd.errors import UserError
 from ctxgcd.files import write_rows
 from ctxgcd.methods.method import Method
+from ctxgcd.methods.returned import check_epoch, check_losses, check_plan, check_rate, returned, shapes
 from ctxgcd.methods.step import Batch, Look, Plan, weighted
 from ctxgcd.models.network import TailNetwork
 from ctxgcd.models.precision import computing
@@ -46,7 +47,8 @@ class Row:
 
     def __post_init__(self) -> None:
         self.parameters = self.method.p
-        self.optimisers = self.method.optimisers(self.network)
+        self.optimisers = self._new_optimisers()
+        self.shapes = shapes(self.network)
         self.measured_in = frozenset({*self.method.terms().values(), self.epochs - 1})
 
     @property
@@ -57,13 +59,16 @@ class Row:
     def begin(self, look: Look) -> Plan:
         """Set the learning rates of an epoch and return the plan of its steps."""
         plan = self.method.before_epoch(self.network, look)
+        check_plan(self.method, plan, len(look.labels))
         if plan.fresh_optimiser:
-            self.optimisers = self.method.optimisers(self.network)
+            self.optimisers = self._new_optimisers()
         self.epoch, lr = look.epoch, self.method.learning_rate(look.epoch)
+        check_rate(self.method, lr)
         for group in self._groups():
             group["lr"] = lr * group["factor"]
         self.told = {"epoch": look.epoch, "lr": lr, **plan.told}
         self.sums: dict[str, Tensor] = {}
+        self.finite: dict[str, Tensor] = {}  # steps before the sum of a term is not finite
         self.network.train()
         return plan
 
@@ -71,6 +76,7 @@ class Row:
         """Take one step."""
         with computing(self.parameters["precision"], next(self.network.parameters()).device):
             found, weights = self.method.losses(self.network, batch), self.method.weights(batch)
+            check_losses(self.method, found, weights)
             loss = weighted(found.terms, weights)
         if batch.step == 0 and self.epoch in self.measured_in:
             self.shares.append({"epoch": self.epoch, "terms": shares(self.network, found.terms, weights)})
@@ -84,17 +90,19 @@ class Row:
         for name, value in {"loss": loss, **found.terms, **found.logged}.items():
             # Summed on the device: no synchronisation in a step.
             self.sums[name] = self.sums.get(name, 0.0) + value.detach()
+            self.finite[name] = self.finite.get(name, 0) + self.sums[name].isfinite()
 
     def end(self, steps: int) -> None:
-        """Add the epoch to the history. Raises UserError where the loss is not finite."""
+        """Add the epoch to the history. Raises UserError where the loss is not finite or the method broke a rule."""
         self.network.eval()
         row = {**self.told, **{name: float(total) / steps for name, total in self.sums.items()}}
         if not math.isfinite(row["loss"]):
             kept = f"the state after epoch {self.epoch - 1} is kept" if self.epoch else "nothing is kept"
             raise UserError(
-                f"{self.title}: the loss is {row['loss']} in epoch {self.epoch}, so training diverged; {kept}; "
-                "lower lr or the weights of the losses"
+                f"{self.title}: the loss is {row['loss']} in epoch {self.epoch}{self._first_not_finite()}, so training "
+                f"diverged; {kept}; lower lr or the weights of the losses"
             )
+        check_epoch(self.method, self.epoch, row, self.shapes, shapes(self.network))
         self.history.append(row)
         self.steps += steps
 
@@ -138,6 +146,16 @@ class Row:
             for name, text in loss_and_gradient.items()
         ]
         return f"share of loss / gradient in epoch {self.shares[-1]['epoch']}: {', '.join(said)}"
+
+    def _first_not_finite(self) -> str:
+        """The step from which the loss is not finite, and the terms that are not finite in it."""
+        step = int(self.finite["loss"])
+        terms = [name for name in self.method.terms() if int(self.finite.get(name, step + 1)) <= step]
+        return f" from step {step} on (not finite there: {', '.join(terms) or 'none of the terms'})"
+
+    def _new_optimisers(self) -> list[torch.optim.Optimizer]:
+        made = returned(self.method, "optimisers", self.method.optimisers(self.network), list)
+        return [returned(self.method, "optimisers", one, torch.optim.Optimizer) for one in made]
 
     def _groups(self) -> list[dict[str, Any]]:
         """The parameter groups that follow the learning rate."""

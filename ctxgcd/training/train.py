@@ -16,15 +16,17 @@ import torch
 import yaml
 from torch import nn
 
-from ctxgcd.catalogue import METHODS, completed, load
+from ctxgcd.catalogue import METHODS, all_terms, completed, load
 from ctxgcd.errors import UserError
 from ctxgcd.features import load_kept
 from ctxgcd.files import clear_unfinished, replacing, write_rows, write_text
 from ctxgcd.images.store import open_store
 from ctxgcd.images.views import Cropper
-from ctxgcd.methods.method import Method
+from ctxgcd.methods.method import Discovery, Method
+from ctxgcd.methods.returned import known, returned
 from ctxgcd.models import weights
 from ctxgcd.models.backbone import Backbone
+from ctxgcd.models.network import TailNetwork
 from ctxgcd.models.precision import has_bf16
 from ctxgcd.training import checkpoint, finished, record
 from ctxgcd.training.devices import compiled, compute_alike
@@ -82,6 +84,7 @@ def run(
         features_of = partial(source.features, row.network)
         ids = [torch.tensor(part, device=device) for part in (unlabelled, test, sample)]
         discovery = row.method.discover(row.network, features_of, source.labels, *ids[:2])
+        returned(row.method, "discover", discovery, Discovery)
         clusters, of_test = (part.cpu().numpy() for part in (discovery.unlabelled, discovery.test))
         features, columns = features_of(ids[2]).cpu().numpy(), tuple(row.method.columns())
         history, final = row.history, {"network": row.network.state_dict(), **discovery.found}
@@ -198,6 +201,8 @@ def _begun(
         cropper = open_cropper(parameters, files["store"], device)
         views = FreshViews(cropper, backbone, precision, state, processes)
     source = Source(views, labels, precision, parameters["seed"], processes)
-    network = method.network(backbone.tail, backbone.dim, source.old_classes).to(device)
+    own = method.network(backbone.tail, backbone.dim, source.old_classes)
+    network = returned(method, "network", own, TailNetwork).to(device)
+    known(method, "terms", method.terms(), all_terms(), "term", "`terms` of the entries in ctxgcd/catalogue.py")
     title = f"{parameters['benchmark']} {parameters['row']} seed {parameters['seed']}"
     return Row(method, network.eval(), state / "last.pt", title, about), source

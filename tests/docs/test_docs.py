@@ -115,7 +115,7 @@ def example(committed: dict[str, Any], tmp_path: Path, monkeypatch: pytest.Monke
     """params.yaml with the section of the example, whose file and entry are there as docs/add_method.md has them."""
     from ctxgcd import catalogue, methods
 
-    file, entry = examples("add_method.md", "python")
+    file, entry, _ = examples("add_method.md", "python")
     (tmp_path / f"{NAME}.py").write_text(file, encoding="utf-8")
     monkeypatch.setattr(methods, "__path__", [*methods.__path__, str(tmp_path)])
     added = module(entry, **{**vars(catalogue), "__name__": "catalogue", "METHODS": {}})["METHODS"]
@@ -217,6 +217,25 @@ def test_the_method_of_the_example_trains(example: Params, tmp_path: Path) -> No
         whole.network, lambda ids: source.features(whole.network, ids), labels, unlabelled, unlabelled[:3]
     )
     assert (found_classes.unlabelled.shape, found_classes.test.shape) == (unlabelled.shape, (3,))
+
+
+def test_the_group_of_the_example_is_planned() -> None:
+    import torch
+
+    from ctxgcd.images.streams import generator
+    from ctxgcd.methods.step import Look
+
+    labels = torch.where(torch.arange(40) % 4 == 0, 0, -1)
+    code = examples("add_method.md", "python")[2]
+    method = module(code, __name__="example")["MoreUnlabelled"]
+    values = {"batch_size": 8, "teacher_temperature_start": 0.07, "teacher_temperature_end": 0.04}
+    made = method({**values, "teacher_warmup_epochs": 3, "teacher_schedule": "linear"})
+    look = Look(0, labels, None, None, None, lambda name: generator(0, name, 0))  # type: ignore[arg-type]
+    plan = made.before_epoch(None, look)
+    assert [list(step) for step in plan.steps] == [["sampled", "more"]] * 5
+    groups = [step["more"].ids for step in plan.steps]
+    assert all(ids.shape == (32,) and bool((labels[ids] < 0).all()) for ids in groups)
+    assert not torch.equal(groups[0], groups[1])
 
 
 def test_own_images_of_the_readme(committed: dict[str, Any]) -> None:

@@ -81,11 +81,11 @@ CASES: list[tuple[str, Any, list[str]]] = [
     ("seeds", 0, ["seeds", "list", "found 0"]),
     ("seeds", ["0"], ["seeds.0", "integer", "found '0'"]),
     ("benchmarks.cub.trial", 0, ["benchmarks.cub.trial", "bool", "found 0"]),
-    ("benchmarks.cub.overrides", [], ["benchmarks.cub.overrides", "dictionary"]),
+    ("benchmarks.cub.overrides", [], ["benchmarks.cub.overrides", "expected a section, found []"]),
     ("benchmarks.cub", "cub", ["benchmarks.cub", "found 'cub'"]),
     ("backbones.dino_vitb16.mean", [0.5, 0.5], ["backbones.dino_vitb16.mean", "3"]),
     # what YAML 1.1 makes of 1e-3
-    (f"{PAPER}.lr_floor", yaml.safe_load("1e-3"), [f"{PAPER}.lr_floor", "number", "found '1e-3'"]),
+    (f"{PAPER}.lr_floor", yaml.safe_load("1e-3"), [f"{PAPER}.lr_floor", "number", "found '1e-3'", "as 1.0e-3"]),
     # not finite
     (f"{PAPER}.lr", math.nan, [f"{PAPER}.lr", "finite", "found nan"]),
     (f"{PAPER}.lr", math.inf, [f"{PAPER}.lr", "finite", "found inf"]),

@@ -114,7 +114,7 @@ def gradients(method: Method, net: Network, of: Batch) -> dict[str, Tensor]:
 
 
 def written_baseline(out: Outputs, labels: Tensor, p: dict[str, Any]) -> dict[str, Tensor]:
-    """L_rep + L_cls as method.md writes them, from the loss terms that have golden values."""
+    """L_rep + L_cls as docs/methods.md writes them, from the loss terms that have golden values."""
     share, z = p["supervised_weight"], normalize(out.projections, dim=1)
     terms = {
         "info_nce": info_nce(z, p["info_nce_temperature"]),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ import pytest
 from matplotlib.figure import Figure
 from PIL import Image
 
+from ctxgcd.catalogue import METHODS, Term
 from ctxgcd.errors import UserError
 from ctxgcd.plots import curves, style
 from ctxgcd.plots import embedding as embedding_module
@@ -126,6 +128,15 @@ def test_terms_that_no_run_has_get_no_panel(drawn: list[Any], tmp_path: Path) ->
     assert drawn[0].axes[0].lines[0].get_marker() == "o"  # a line of one epoch would be invisible
     assert late_start([history(start=None)]) is None
     assert late_start([history(start=4), history(start=2)]) == 2
+
+
+def test_a_term_of_a_method_added_after_the_others_has_a_panel(
+    drawn: list[Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    added = replace(METHODS["simgcd"], terms={**METHODS["simgcd"].terms, "proto": Term("proto", "prototype term")})
+    monkeypatch.setitem(METHODS, "protoema", added)
+    training_curves({"protoema": [history(start=None).assign(proto=1.0)]}, tmp_path / "c.png", "")
+    assert [axis.get_title(loc="left") for axis in drawn[0].axes][-1] == "prototype term"
 
 
 def test_curves_without_a_history_are_refused(tmp_path: Path) -> None:
