@@ -16,7 +16,8 @@ import torch
 import yaml
 from torch import nn
 
-from ctxgcd.catalogue import METHODS, completed, load
+from ctxgcd.catalogue import METHODS, load
+from ctxgcd.config import completed
 from ctxgcd.errors import UserError
 from ctxgcd.features import load_kept
 from ctxgcd.files import clear_unfinished, replacing, write_rows, write_text

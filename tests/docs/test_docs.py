@@ -148,7 +148,8 @@ def test_the_method_of_the_example_trains(example: Params, tmp_path: Path) -> No
     import torch
     from torch import Tensor, nn
 
-    from ctxgcd.catalogue import METHODS, completed, load
+    from ctxgcd.catalogue import METHODS, load
+    from ctxgcd.config import completed
     from ctxgcd.images.streams import Draws
     from ctxgcd.methods.step import Batch, Rows
     from ctxgcd.runs import resolve
