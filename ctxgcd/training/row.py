@@ -59,10 +59,9 @@ class Row:
         plan = self.method.before_epoch(self.network, look)
         if plan.fresh_optimiser:
             self.optimisers = self.method.optimisers(self.network)
-        self.epoch, lr = look.epoch, self.method.learning_rate(look.epoch)
-        for group in self._groups():
-            group["lr"] = lr * group["factor"]
-        self.told = {"epoch": look.epoch, "lr": lr, **plan.told}
+        self.epoch = look.epoch
+        self.method.schedule(self.optimisers, look.epoch)
+        self.told = {"epoch": look.epoch, "lr": self.method.learning_rate(look.epoch), **plan.told}
         self.sums: dict[str, Tensor] = {}
         self.network.train()
         return plan
@@ -123,6 +122,7 @@ class Row:
         if {key: state[key] for key in self.about} != self.about or state["parameters"] != self.parameters:
             raise UserError(f"{self.state_file} is the state of another run; delete it to start that run anew")
         self.network.load_state_dict(state["network"])
+        self.optimisers = self.method.optimisers(self.network)
         for optimiser, own in zip(self.optimisers, state["optimisers"], strict=True):
             optimiser.load_state_dict(own)
         self.history, self.shares = state["history"], state["shares"]
@@ -138,7 +138,3 @@ class Row:
             for name, text in loss_and_gradient.items()
         ]
         return f"share of loss / gradient in epoch {self.shares[-1]['epoch']}: {', '.join(said)}"
-
-    def _groups(self) -> list[dict[str, Any]]:
-        """The parameter groups that follow the learning rate."""
-        return [group for optimiser in self.optimisers for group in optimiser.param_groups if "factor" in group]

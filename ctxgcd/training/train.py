@@ -100,8 +100,8 @@ def run(
         return
     if told.get("collapsed"):
         print(
-            f"warning: {row.title}: all projections are alike (InfoNCE is that of chance), so the contrastive and "
-            "the context losses train next to nothing; a wider projector or a smaller lr may help",
+            f"warning: {row.title}: all projections are alike, so the losses on them train next to nothing; a wider "
+            "projector or a smaller lr may help",
             flush=True,
         )
     made = finished.draft(state)
