@@ -121,6 +121,11 @@ def load(method: str, modifiers: Sequence[str] = ()) -> type[Any]:
     return type(classes[-1].__name__, tuple(classes), {}) if modifiers else classes[0]
 
 
+def loss_terms() -> dict[str, Term]:
+    """The loss terms of all methods by name; two methods that share a name mean the same term."""
+    return {name: term for entry in METHODS.values() for name, term in entry.terms.items()}
+
+
 def _named(dotted: str) -> type[Any]:
     module, _, name = dotted.rpartition(".")
     found: type[Any] = getattr(import_module(module), name)
@@ -306,6 +311,3 @@ METHODS = {
 }
 
 MODIFIERS: dict[str, Modifier] = {}
-
-# Loss terms of all methods by name; two methods that share a name mean the same term.
-TERMS = {name: term for entry in METHODS.values() for name, term in entry.terms.items()}

@@ -12,7 +12,7 @@ import pandas as pd
 from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
-from ctxgcd.catalogue import TERMS
+from ctxgcd.catalogue import loss_terms
 from ctxgcd.errors import UserError
 from ctxgcd.plots.style import GREY, LINE_STYLES, PALETTE, figure, plain
 from ctxgcd.tables.display import method_name
@@ -23,7 +23,7 @@ LOSS = r"total loss $\mathcal{L}$"
 def late_start(runs: Sequence[pd.DataFrame]) -> int | None:
     """Return the first epoch in which a term acts that does not act from epoch 0 on, or None."""
     history = pd.concat(runs)
-    firsts = [history.loc[history[term].notna(), "epoch"].min() for term in TERMS if term in history]
+    firsts = [history.loc[history[term].notna(), "epoch"].min() for term in loss_terms() if term in history]
     late = [int(first) for first in firsts if first > 0]
     return min(late, default=None)
 
@@ -36,7 +36,8 @@ def training_curves(histories: Mapping[str, Sequence[pd.DataFrame]], out: Path, 
     drawn = {row: pd.concat(runs) for row, runs in histories.items() if any(len(run) for run in runs)}
     if not drawn:
         raise UserError(f"no training history to draw in {out.name}: expected history.csv with at least one epoch")
-    panels = [t for t in ("loss", *TERMS) if any(t in h and h[t].notna().any() for h in drawn.values())]
+    terms = loss_terms()
+    panels = [t for t in ("loss", *terms) if any(t in h and h[t].notna().any() for h in drawn.values())]
     starts = sorted({start for runs in histories.values() if runs and (start := late_start(runs)) is not None})
     columns = min(4 if len(panels) > 6 else 3, len(panels))
     lines = ceil(len(panels) / columns)
@@ -47,7 +48,7 @@ def training_curves(histories: Mapping[str, Sequence[pd.DataFrame]], out: Path, 
         axes = drawing.subplots(lines, columns, squeeze=False, sharex=True).ravel()
         for axis, term in zip(axes, panels, strict=False):
             axis.set_title(
-                TERMS[term].symbol if term in TERMS else r"total loss $\mathcal{L}$", loc="left", fontsize=10
+                terms[term].symbol if term in terms else r"total loss $\mathcal{L}$", loc="left", fontsize=10
             )
             for start in starts:
                 axis.axvline(start, color=GREY, linestyle=":", linewidth=1.2)

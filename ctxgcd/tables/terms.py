@@ -7,7 +7,7 @@ from typing import Any
 
 import pandas as pd
 
-from ctxgcd.catalogue import TERMS
+from ctxgcd.catalogue import loss_terms
 from ctxgcd.errors import UserError
 from ctxgcd.names import TERM_SIZES
 from ctxgcd.tables.display import method_name
@@ -51,7 +51,7 @@ def terms_table(metrics: Sequence[Mapping[str, Any]], *, rows: Sequence[str], be
 
 def terms_listing(frame: pd.DataFrame, title: str) -> Listing:
     """Lay out one line a row and epoch, one column a term: its shares of loss, gradient and the tail's gradient."""
-    terms = [term for term in TERMS if (frame["term"] == term).any()]
+    terms = {name: term for name, term in loss_terms().items() if (frame["term"] == name).any()}
     lines = []
     for (method, epoch), group in frame.groupby(["method", "epoch"], sort=False):
         own = {row["term"]: row for _, row in group.iterrows()}
@@ -61,7 +61,7 @@ def terms_listing(frame: pd.DataFrame, title: str) -> Listing:
         lines.append([method_name(str(method)), str(epoch), str(group["n"].iloc[0]), *shares])
     return Listing(
         title=title,
-        head=["Row", "Epoch", "n", *(TERMS[term].head for term in terms)],
+        head=["Row", "Epoch", "n", *(term.head for term in terms.values())],
         lines=lines,
         notes=[
             "Each weighted term beside the others, in percent: its size (without sign) / the norm of its gradient over "

@@ -302,7 +302,7 @@ def test_several_optimisers_step_and_are_resumed(tmp_path: Path) -> None:
 
 
 class Scheduled(Two):
-    """Adam divided by ten from epoch 2 on; SGD from 0.01 by the cosine."""
+    """Adam divided by ten from epoch 2 on; the rest as in Two."""
 
     def schedule(self, optimisers: Sequence[torch.optim.Optimizer], epoch: int) -> None:
         super().schedule(optimisers, epoch)
