@@ -61,8 +61,7 @@ class Entry:
         trains: whether it trains a network; else its class clusters frozen features.
         ending: how it gives classes at the end.
         published: row -> its key in published numbers (tables/published.csv).
-        around: (values, epoch) -> images that a step sees beside its batch. The values here and below are all that it
-            reads (config.completed).
+        around: (values, epoch) -> images that a step sees beside its batch; here and below all values that it reads.
         head_values: (values, length of a feature) -> numbers in its heads, the classifier aside.
         fault: values -> the reason why a run with them is refused, or an empty string.
         too_few: (values, number of training images) -> the reason why so few images are refused, or an empty string.
