@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from ctxgcd.sections import Closed, defaults
+from ctxgcd.sections import Closed
 
 Values = Mapping[str, Any]  # a run's resolved parameters
 
@@ -54,14 +54,14 @@ class Entry:
         cls: its class, by its dotted name.
         values: its section of params.yaml.
         shared: the values of the protocol that it reads.
-        extends: another method whose section it reads too.
+        extends: another method whose sections it reads too.
         terms: its loss terms, in the order of tables and figures.
         variants: variant -> the named settings that belong to it; empty: the method has none.
         ablated: letter -> term that a row can leave out (`-without-n`) and whose weight lambda_LETTER `-zero` makes 0.
         trains: whether it trains a network; else its class clusters frozen features.
         ending: how it gives classes at the end.
         published: row -> its key in published numbers (tables/published.csv).
-        around: (values, epoch) -> images that a step sees beside its batch.
+        around: (values, epoch) -> images that a step sees beside its batch; here and below all values that it reads.
         head_values: (values, length of a feature) -> numbers in its heads, the classifier aside.
         fault: values -> the reason why a run with them is refused, or an empty string.
         too_few: (values, number of training images) -> the reason why so few images are refused, or an empty string.
@@ -89,18 +89,24 @@ class Entry:
     def sections(self) -> dict[str, type[Closed]]:
         """The sections of params.yaml that it reads, by the names of their methods, its own last."""
         own = next(name for name, entry in METHODS.items() if entry is self)
-        return {name: METHODS[name].values for name in (self.extends, own) if name}
+        return {**(METHODS[self.extends].sections if self.extends else {}), own: self.values}
 
     @property
     def reads(self) -> list[str]:
         """All values that it reads; no other is part of a run's identity or can be changed by a row."""
         return [*self.shared, *(field for section in self.sections.values() for field in section.model_fields)]
 
+    @property
+    def weights(self) -> dict[str, str]:
+        """Terms that a row can leave out -> the value that weighs each."""
+        return {term: f"lambda_{letter}" for letter, term in self.ablated.items()}
+
 
 @dataclass(frozen=True)
 class Modifier:
     """A change of any method's class, which a row names by a word: `simgcd+eagc`.
 
+    label: its name for readers, after the method's: "SimGCD + EAGC".
     cls: a class to be mixed in before the method's own, by its dotted name.
     """
 
@@ -117,12 +123,6 @@ def load(method: str, modifiers: Sequence[str] = ()) -> type[Any]:
 def all_terms() -> dict[str, Term]:
     """The loss terms of all methods by name; two methods that share a name mean the same term."""
     return {name: term for entry in METHODS.values() for name, term in entry.terms.items()}
-
-
-def completed(parameters: Values) -> dict[str, Any]:
-    """A run's parameters with the values of its method that are left out of them because they are the usual ones."""
-    sections = METHODS[parameters["method"]].sections.values()
-    return {**{name: value for section in sections for name, value in defaults(section).items()}, **parameters}
 
 
 def _named(dotted: str) -> type[Any]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
 
@@ -12,7 +12,7 @@ from pydantic import BaseModel, Discriminator, Field, PlainValidator, Tag, Valid
 
 from ctxgcd.catalogue import METHODS, Entry
 from ctxgcd.errors import UserError, nearest
-from ctxgcd.sections import Closed
+from ctxgcd.sections import Closed, defaults
 
 SCHEMA = 3  # docs/migration.md says what each one brought, and how an older file becomes the present one
 SEEDS = 2**32  # every seed is smaller: what numpy takes
@@ -93,6 +93,15 @@ class Images(Closed):
 
     train: int = Field(ge=1)
     test: int = Field(ge=0)
+
+
+def completed(parameters: Mapping[str, Any]) -> dict[str, Any]:
+    """A run's parameters with the values that are left out of them because they are the usual ones."""
+    entry = METHODS[parameters["method"]]
+    usual = {name: value for name, value in defaults(Protocol).items() if name in entry.shared}
+    for section in entry.sections.values():
+        usual |= defaults(section)
+    return {**usual, **parameters}
 
 
 MethodValues = dict[str, dict[str, Any]]  # method -> some values of its section
@@ -275,23 +284,29 @@ def parse(config: Mapping[str, Any], origin: str = "params.yaml") -> Params:
         way = "docs/migration.md says what to change in it" if schema < SCHEMA else "take a newer version of ctxgcd"
         raise UserError(f"{origin}: schema is {schema}, but this version reads schema {SCHEMA}; {way}") from None
     said = _faults(Params, config, origin) or [
-        fault for where, method, values in _sections(config) for fault in _faults(method.values, values, origin, where)
+        fault
+        for where, method, values, changed in _sections(config)
+        for fault in _faults(method.values, values, origin, where, changed)
     ]
     if said:
         raise UserError("; ".join(said)) from None
     return Params.model_validate(config)
 
 
-def _sections(config: Mapping[str, Any]) -> Iterator[tuple[str, Entry, dict[str, Any]]]:
-    """(place, method, values) of every section of a method, and of values that differ with those that they change."""
-    places = {"methods": config["methods"]}
-    places |= {f"settings.{name}": values for name, values in config["settings"].items()}
+def _sections(config: Mapping[str, Any]) -> Iterator[tuple[str, Entry, dict[str, Any], Collection[str] | None]]:
+    """(place, method, values, None) of every section of a method.
+
+    Also of values that differ, with those of the section; the last is then their names.
+    """
+    for method, values in config["methods"].items():
+        yield f"methods.{method}", METHODS[method], values, None
+    places = {f"settings.{name}": values for name, values in config["settings"].items()}
     for name, entry in config["benchmarks"].items():
         places[f"benchmarks.{name}.methods"] = entry["methods"]
         places |= {f"benchmarks.{name}.settings.{key}": values for key, values in entry["settings"].items()}
     for place, of in places.items():
         for method, values in of.items():
-            yield f"{place}.{method}", METHODS[method], config["methods"].get(method, {}) | values
+            yield f"{place}.{method}", METHODS[method], config["methods"].get(method, {}) | values, values.keys()
 
 
 def read(path: Path) -> Params:
@@ -334,13 +349,22 @@ def validated(model: type[M], values: Any, origin: str) -> M:
     return model.model_validate(values)
 
 
-def _faults(model: type[BaseModel], values: Any, origin: str, within: str = "") -> list[str]:
-    """A sentence for every fault of a section, whose place in params.yaml is `within`."""
+def _faults(
+    model: type[BaseModel], values: Any, origin: str, within: str = "", changed: Collection[str] | None = None
+) -> list[str]:
+    """A sentence for every fault of a section, whose place in params.yaml is `within`.
+
+    changed: the fields of which a fault is told; None: all.
+    """
     try:
         model.model_validate(values)
     except ValidationError as error:
         faults = [fault for fault in error.errors() if "literal[" not in str(fault["loc"][-1:])]
-        return [_sentence(model, fault, origin, within) for fault in faults or error.errors()]
+        return [
+            _sentence(model, fault, origin, within)
+            for fault in faults or error.errors()
+            if changed is None or not fault["loc"] or str(fault["loc"][0]) in changed
+        ]
     return []
 
 

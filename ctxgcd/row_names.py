@@ -59,14 +59,14 @@ def parse_row(row: str) -> RowName:
     variant, ablated = match["variant"], match["ablated"] or ""
     if entry.variants and variant not in entry.variants:
         refuse(variant or "", entry.variants, f"row '{row}'", f"variant of {method}")
-    if not entry.variants and (variant or ablated):
+    if (variant or ablated) and not entry.variants and not entry.ablated:
         raise UserError(f"row '{row}': {method} has neither variants nor terms to leave out; write '{method}'")
-    if ablated not in ("", *endings.split("|")):
+    if (variant and not entry.variants) or ablated not in ("", *endings.split("|")):
         raise UserError(f"row '{row}' cannot be read; write {form}")
     words = match["changed"].split("+")[1:]
     modifiers = [word for word in words if "=" not in word]
     for word in modifiers:
-        if word in (*entry.reads, "K", "settings"):
+        if word in (*entry.reads, "K", "settings") or not MODIFIERS:
             raise UserError(f"row '{row}' cannot be read: '+{word}' gives no value; write {form}")
         refuse(word, MODIFIERS, f"row '{row}'", "modifier")
     pairs = [word.split("=", 1) for word in words if "=" in word]
@@ -77,7 +77,11 @@ def parse_row(row: str) -> RowName:
         raise UserError(f"row '{row}': {method} reads no settings; write '{method}'")
     left_out = entry.ablated.get(ablated.removeprefix("-without-"))
     terms = [term for term in entry.ablated.values() if term != left_out]
-    return RowName(method, variant, overrides, terms, terms if ablated == "-zero" else [], modifiers)
+    zeroed = terms if ablated == "-zero" else []
+    for term, weight in entry.weights.items():
+        if weight in overrides and term in (left_out, *zeroed):
+            raise UserError(f"row '{row}' gives {weight}, but {ablated} says what becomes of {term}; leave one out")
+    return RowName(method, variant, overrides, terms, zeroed, modifiers)
 
 
 def _value(text: str) -> Any:

@@ -16,7 +16,7 @@ from ctxgcd.benchmarks.class_lists import load as load_class_list
 from ctxgcd.benchmarks.fingerprint import data_fingerprint
 from ctxgcd.benchmarks.weights import weights_fingerprint
 from ctxgcd.catalogue import METHODS
-from ctxgcd.config import SEEDS, Backbone, Benchmark, Official, Own, Params, Protocol, validated
+from ctxgcd.config import SEEDS, Backbone, Benchmark, Official, Own, Params, Protocol, completed, validated
 from ctxgcd.errors import UserError
 from ctxgcd.files import read_object
 from ctxgcd.row_names import parse_row, refuse
@@ -85,7 +85,7 @@ def resolve(params: Params, benchmark: str, row: str, seed: int) -> dict[str, An
                     f"valid: {', '.join([*method.reads, 'K', 'settings'])}"
                 )
             refuse(key, [*method.reads, "K", "settings"], f"row '{row}'", "parameter")
-    overrides |= {f"lambda_{term[-1]}": 0.0 for term in name.zeroed}
+    overrides |= {method.weights[term]: 0.0 for term in name.zeroed}
     values = own.model_dump() | {key: value for key, value in overrides.items() if key in Protocol.model_fields}
     protocol = validated(Protocol, values, where)
     values = without_defaults(Protocol, protocol.model_dump())
@@ -109,14 +109,14 @@ def resolve(params: Params, benchmark: str, row: str, seed: int) -> dict[str, An
         "modifiers": name.modifiers,
     }
     # Values that this very run never reads take no part in its identity either.
-    unread = {f"lambda_{term[-1]}" for term in method.ablated.values() if term not in name.terms}
+    unread = {weight for term, weight in method.weights.items() if term not in name.terms}
     unread |= set() if values["view_bank"] else {"view_bank_seed"}
     unread |= {*SPLIT_FIELDS, *method.reads} - values.keys()  # of own or official images alone; the usual values
     of_name = ["variant", "settings"] * bool(method.variants) + ["context_terms"] * bool(method.ablated)
     of_name += ["modifiers"] * bool(name.modifiers)
     fields = [f for f in (*SPLIT_FIELDS, *FEATURE_FIELDS, *method.reads, *of_name) if f not in unread]
     resolved: dict[str, Any] = {"row": row, "method": name.method, "seed": seed} | {f: values[f] for f in fields}
-    if fault := method.fault(resolved):
+    if fault := method.fault(completed(resolved)):
         raise UserError(f"{where}: {fault}")
     if entry.images != "any":
         check_possible(resolved, entry.images.train)
@@ -258,7 +258,7 @@ def check_possible(resolved: dict[str, Any], images: int) -> None:
             f"{where}: batch_size {resolved['batch_size']} exceeds the {images} training images, so no step would be "
             "made; give a smaller batch_size"
         )
-    if fault := entry.too_few(resolved, images):
+    if fault := entry.too_few(completed(resolved), images):
         raise UserError(f"{where}: {fault}")
 
 

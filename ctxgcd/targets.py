@@ -10,7 +10,7 @@ from typing import Any
 
 from ctxgcd.benchmarks.registry import SOURCES
 from ctxgcd.catalogue import METHODS
-from ctxgcd.config import PAIRED, Own, Params
+from ctxgcd.config import PAIRED, Own, Params, completed
 from ctxgcd.errors import UserError, nearest
 from ctxgcd.files import read_object
 from ctxgcd.names import number_text
@@ -154,10 +154,12 @@ def _shortest(params: Params, benchmark: str, row: str) -> str:
     own = identity(resolve(params, benchmark, row, 0))
     match = ROW.fullmatch(row)
     assert match
-    for override in match["changed"].split("+")[1:]:
-        shorter = row.replace(f"+{override}", "", 1)
+    begin, end, words = row[: match.start("changed")], row[match.end("changed") :], match["changed"].split("+")[1:]
+    for word in tuple(words):
+        rest = [other for other in words if other != word]
+        shorter = "+".join([begin, *rest]) + end
         if identity(resolve(params, benchmark, shorter, 0)) == own:
-            row = shorter
+            row, words = shorter, rest
     return row
 
 
@@ -178,15 +180,27 @@ def all_tables(params: Params) -> list[str]:
 
 
 def planned_rows(params: Params) -> list[dict[str, Any]]:
-    """Every row of the main, ablation and sensitivity tables: `table`, `benchmark`, `row`, `seeds`."""
+    """Every row of the main, ablation and sensitivity tables that its benchmark can have.
+
+    Each with `table`, `benchmark`, `row` and `seeds`.
+    """
     single = [f"{kind}_{b}" for kind in ("ablation", "sensitivity") for b in params.benchmarks]
-    return [
-        {"table": table, "benchmark": b, "row": row, "seeds": seeds_of(params, kind, b)}
-        for table in [*params.tables, *single]
-        for kind in [table.partition("_")[0]]
-        for b in table_benchmarks(params, table)
-        for row in rows_in(params, table, b)
-    ]
+    planned: list[dict[str, Any]] = []
+    for table in [*params.tables, *single]:
+        for b in table_benchmarks(params, table):
+            seeds = seeds_of(params, table.partition("_")[0], b)
+            with suppress(UserError):  # a grid around a row that is impossible here
+                rows = [row for row in rows_in(params, table, b) if _is_possible(params, b, row)]
+                planned += [{"table": table, "benchmark": b, "row": row, "seeds": seeds} for row in rows]
+    return planned
+
+
+def _is_possible(params: Params, benchmark: str, row: str) -> bool:
+    try:
+        resolve(params, benchmark, row, 0)
+    except UserError:
+        return False
+    return True
 
 
 def existing_metrics(params: Params, planned: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -318,7 +332,7 @@ def check(params: Params, words: Sequence[str]) -> list[str]:
     warnings = []
     for benchmark, row in sorted(runs):
         resolved = _possible(params, benchmark, row)
-        if said := METHODS[resolved["method"]].warning(resolved):
+        if said := METHODS[resolved["method"]].warning(completed(resolved)):
             warnings.append(f"{benchmark}/{row}: {said}")
     return warnings
 

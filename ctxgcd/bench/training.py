@@ -17,11 +17,11 @@ from torchvision.transforms import transforms
 
 from ctxgcd.bench.pictures import AUGMENT, CROP, MEAN, STD, names, packed_photographs
 from ctxgcd.bench.work import Work, nothing, timed
+from ctxgcd.catalogue import load
 from ctxgcd.config import read
 from ctxgcd.context.batches import query_batch
 from ctxgcd.images.store import open_store
 from ctxgcd.images.views import Cropper
-from ctxgcd.methods.full import Full
 from ctxgcd.methods.optimiser import parameter_groups
 from ctxgcd.methods.step import Batch, Rows, weighted
 from ctxgcd.models.backbone import cut
@@ -99,7 +99,7 @@ def begun(step: Step, folder: Path, images: int, device: torch.device, bank: boo
         backbone = replace(backbone, trunk=compiled(backbone.trunk, CROP, precision, device))
         store = open_store(folder / "store.npz").to(device)
         views = FreshViews(Cropper(store, CROP, MEAN, STD, device), backbone, precision, folder)
-    method = Full(step.p)
+    method = load(step.p["method"])(step.p)
     source = Source(views, _labels(images, device), precision, 0)
     network = method.network(backbone.tail, backbone.dim, source.old_classes).to(device)
     return Row(method, network.eval(), folder / "last.pt", "bench", {}), source
@@ -205,7 +205,7 @@ def plain_loop(
     clocked: wraps the parts whose time is wanted.
     """
     p = step.p
-    method, labels = Full(p), _labels(images, device)
+    method, labels = load(p["method"])(p), _labels(images, device)
     network = method.network(_Whole(_net(step, device)), 768, 5).to(device)
     groups = parameter_groups(network.named_parameters(), p["weight_decay"])
     optimiser = torch.optim.SGD(groups, lr=p["lr"], momentum=p["momentum"])
@@ -261,7 +261,7 @@ def _plain_evaluation(folder: Path, images: int, device: torch.device) -> float:
 
 def _plain_checkpoints(folder: Path, writes: int, device: torch.device) -> float:
     step = step_of(device, "float32", context=False)
-    network = Full(step.p).network(_Whole(_net(step, device)), 768, 5)
+    network = load(step.p["method"])(step.p).network(_Whole(_net(step, device)), 768, 5)
     momentum = [torch.zeros_like(value) for value in network.parameters() if value.requires_grad]
 
     def loop() -> None:

@@ -13,8 +13,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import normalize
 
-from ctxgcd.catalogue import completed
 from ctxgcd.catalogue import load as load_method
+from ctxgcd.config import completed
 from ctxgcd.discover.output import MODEL
 from ctxgcd.models import weights
 from ctxgcd.models.backbone import Backbone, cut

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import yaml
 
 from ctxgcd.catalogue import METHODS
 from ctxgcd.config import Backbone, Estimate, MethodValues, Protocol, validated
 from ctxgcd.errors import UserError, nearest
-from ctxgcd.row_names import refuse
+from ctxgcd.row_names import parse_row, refuse
 from ctxgcd.sections import Closed, without_defaults
 
 FILE = Path(__file__).parent / "presets.yaml"
@@ -24,8 +24,8 @@ IMAGES_A_CLASS = 4  # of the largest K that an estimate tries
 class Preset(Closed):
     """How to train; `overrides` are values of the protocol that differ for another backbone than its own."""
 
-    method: Literal["full", "simgcd"]
-    variant: Literal["paper", "released", "mended"]
+    method: str
+    variant: str
     protocol: Protocol
     methods: MethodValues
     overrides: dict[str, dict[str, Any]]
@@ -68,12 +68,13 @@ def chosen(name: str, backbone: str | None, weights: str | None, size: int | Non
             raise UserError(f"--size is {size}; give {SIZES[0]} to {SIZES[1]:,} pixels")
         protocol |= {"resize": round(size * protocol["resize"] / protocol["crop"]), "crop": size}
     protocol["threads"] = cores()
+    row = f"{preset.method}-{preset.variant}"
     return {
-        "row": f"{preset.method}-{preset.variant}",
+        "row": row,
         "method": preset.method,
         "variant": preset.variant,
         "preset": name,
-        "context_terms": list(METHODS[preset.method].ablated.values()),
+        "context_terms": parse_row(row).terms,
         **without_defaults(Protocol, validated(Protocol, protocol, f"--settings {name}").model_dump()),
         **_values(preset),
         **entry.model_dump(),

@@ -69,7 +69,7 @@ class Method(ABC):
         """
 
     def optimisers(self, network: TailNetwork) -> list[torch.optim.Optimizer]:
-        """The optimisers, all of which step. A parameter group with a `factor` follows `learning_rate`, times it."""
+        """The optimisers, all of which step; also called when a run resumes, with the network as it was saved."""
         named = list(network.named_parameters())
         tail = [(name, parameter) for name, parameter in named if name.startswith("tail.")]
         heads = [(name, parameter) for name, parameter in named if not name.startswith("tail.")]
@@ -83,8 +83,17 @@ class Method(ABC):
     # -- an epoch --------------------------------------------------------------------------------------------
 
     def learning_rate(self, epoch: int) -> float:
-        """The learning rate of an epoch."""
+        """The learning rate of an epoch, a column of history.csv."""
         return cosine_lr(epoch, self.p["epochs"], self.p["lr"], self.p["lr_floor"])
+
+    def schedule(self, optimisers: Sequence[torch.optim.Optimizer], epoch: int) -> None:
+        """Set what changes in the parameter groups before an epoch: `lr` to `learning_rate` times the group's `factor`.
+
+        A group without a `factor` stays as it is.
+        """
+        for group in (group for optimiser in optimisers for group in optimiser.param_groups):
+            if "factor" in group:
+                group["lr"] = self.learning_rate(epoch) * group["factor"]
 
     def before_epoch(self, network: Any, look: Look) -> Plan:
         """The steps of an epoch; buffers of the network may be changed."""

@@ -9,8 +9,19 @@ from typing import Any
 from ctxgcd.config import Params
 from ctxgcd.plan.rates import Measured, Memory, Rate
 from ctxgcd.plan.work import Work, classes_of, images_in, kept_views, work_of
-from ctxgcd.runs import ESTIMATED, Run, code_hash, estimate_file, identity, read_estimate, resolve
-from ctxgcd.targets import existing_metrics
+from ctxgcd.row_names import parse_row
+from ctxgcd.runs import (
+    ESTIMATED,
+    Run,
+    backbone_of,
+    code_hash,
+    estimate_file,
+    identity,
+    protocol_of,
+    read_estimate,
+    resolve,
+)
+from ctxgcd.targets import BASELINE, existing_metrics
 from ctxgcd.training import finished
 
 DONE, FOUND, TO_TRAIN, TO_MAKE = "done", "in work/runs", "to train", "to make"
@@ -58,7 +69,9 @@ def plan(params: Params, runs: list[Run], past: Measured) -> list[Line]:
             lines.append(Line(benchmark, run.row, run.seed, state, work, rate, memory))
             to_train += [p] * (state == TO_TRAIN)
         if shared := sum(kept_views(images, to_train).values()):
-            whole = resolve(params, benchmark, "simgcd+view_bank=0", params.seeds[0])  # a view through all of the trunk
+            # As of a training from fresh views, whose views pass all of the trunk.
+            whole = protocol_of(params, benchmark).model_dump() | backbone_of(params, benchmark).model_dump()
+            whole |= {"method": parse_row(BASELINE).method, "view_bank": 0}
             rate, memory = past.rate(benchmark, whole), Memory(None, None, "")
             lines.append(Line(benchmark, KEPT, None, TO_MAKE, Work(test=shared), rate, memory))
     return lines

@@ -9,7 +9,7 @@ from typing import Any
 from ctxgcd.benchmarks.registry import source_of
 from ctxgcd.benchmarks.source import store_bytes
 from ctxgcd.catalogue import METHODS
-from ctxgcd.config import Benchmark, Images
+from ctxgcd.config import Benchmark, Images, completed
 from ctxgcd.plan.work import classes_of, kept_views
 
 IN_MEMORY, ON_DISK = 4 * 2**30, 64 * 2**30  # as training/views.py keeps the test views of a training from fresh views
@@ -78,5 +78,5 @@ def disk_of(entry: Benchmark, images: Images, resize: int, runs: list[dict[str, 
 def _weights(shape: Shape, classes: int, p: dict[str, Any]) -> int:
     """Bytes of a run's final.pt: trained blocks, heads and centres in float32."""
     values = classes * shape.dim  # classifier or centres
-    values += p.get("tail_blocks", 0) * shape.block + METHODS[p["method"]].head_values(p, shape.dim)
+    values += p.get("tail_blocks", 0) * shape.block + METHODS[p["method"]].head_values(completed(p), shape.dim)
     return 4 * values

@@ -9,7 +9,7 @@ from typing import Any
 from ctxgcd.benchmarks import place_of
 from ctxgcd.benchmarks.registry import source_of
 from ctxgcd.catalogue import METHODS
-from ctxgcd.config import Benchmark, Images
+from ctxgcd.config import Benchmark, Images, completed
 from ctxgcd.runs import ESTIMATED, k_of
 
 
@@ -59,7 +59,7 @@ def work_of(images: Images, classes: int, p: dict[str, Any]) -> Work:
 
 def images_around(p: Mapping[str, Any], epoch: int) -> int:
     """Images that a step of this epoch sees beside its batch."""
-    return METHODS[p["method"]].around(p, epoch)
+    return METHODS[p["method"]].around(completed(p), epoch)
 
 
 def kept_views(images: Images, runs: list[dict[str, Any]]) -> dict[str, int]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from ctxgcd.catalogue import METHODS
+from ctxgcd.catalogue import METHODS, MODIFIERS
 from ctxgcd.errors import UserError
 
 BENCHMARKS = {
@@ -24,37 +24,40 @@ BENCHMARKS = {
 }
 PUBLISHED = {"rs_plus": "RS+", "uno_plus": "UNO+", "orca": "ORCA", "xcon": "XCon", "promptcal": "PromptCAL"}
 PUBLISHED |= {"dccl": "DCCL", "full": "full", "full_wo_n": "full without L_n", "full_wo_c": "full without L_c"}
-ABLATIONS = {"-without-n": "without L_n", "-without-c": "without L_c", "-zero": "both weights 0"}
+ABLATED = re.compile(r"-(without-(?P<letter>[a-z])|zero)$")
+ZERO = {1: "weight 0", 2: "both weights 0"}  # by the number of terms that a row can leave out
 
 # Written L_n in plain text; each output format turns these into its own subscript.
 SYMBOL = re.compile(r"\b(L|lambda)_([nc])\b")
 
 
-def split_row(row: str) -> tuple[str, dict[str, str]]:
-    """Split `full-paper+lambda_n=0.3` into its base row and its overrides; UserError when not key=value."""
-    base, *pairs = row.split("+")
-    try:
-        return base, dict(pair.split("=") for pair in pairs)
-    except ValueError:
-        raise UserError(f"row '{row}' has an override that is not key=value, such as '+lambda_n=0.3'") from None
-
-
 def changed_numbers(row: str) -> dict[str, float]:
     """The overrides of a row of a sensitivity table, as numbers; UserError when one is none."""
     try:
-        return {key: float(value) for key, value in split_row(row)[1].items()}
+        return {key: float(value) for key, value in (pair.split("=") for pair in row.split("+")[1:])}
     except ValueError:
         raise UserError(f"row '{row}' has an override that is not key=number, such as '+lambda_n=0.3'") from None
 
 
 def method_name(row: str) -> str:
     """Name a row for readers: `full-paper-without-n` is `Full method (paper), without L_n`."""
-    ablation = next((suffix for suffix in ABLATIONS if row.endswith(suffix)), "")
-    base, *overrides = row.removesuffix(ablation).split("+")
+    base, *changes = ABLATED.sub("", row).split("+")
     method, _, variant = base.partition("-")
     name = f"{_label(method)} ({variant})" if variant else _label(method)
-    parts = [ABLATIONS[ablation]] if ablation else []
-    return ", ".join([name, *parts, *(pair.replace("=", " = ") for pair in overrides)])
+    modifiers = [MODIFIERS[word].label for word in changes if word in MODIFIERS]
+    overrides = [word.replace("=", " = ") for word in changes if word not in MODIFIERS]
+    return ", ".join([" + ".join([name, *modifiers]), *_left_out(row, method), *overrides])
+
+
+def _left_out(row: str, method: str) -> list[str]:
+    """What a row's name says of the terms that its method can leave out."""
+    if not (found := ABLATED.search(row)) or method not in METHODS:
+        return []
+    entry = METHODS[method]
+    if not (letter := found["letter"]):
+        return [ZERO.get(len(entry.ablated), "all weights 0")]
+    term = entry.ablated.get(letter, letter)
+    return [f"without {entry.terms[term].head if term in entry.terms else term}"]
 
 
 def _label(method: str) -> str:

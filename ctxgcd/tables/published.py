@@ -16,7 +16,7 @@ import pandas as pd
 
 from ctxgcd.catalogue import METHODS
 from ctxgcd.names import number_text
-from ctxgcd.tables.display import changed_numbers, split_row
+from ctxgcd.tables.display import changed_numbers
 
 HERE = Path(__file__).parent
 QUANTITIES = ("all", "old", "new")
@@ -46,12 +46,11 @@ def paper_table(table: str) -> str:
 def paper_keys(table: str, row: str) -> tuple[str, ...]:
     """Return the paper's keys of one of our rows: none for a row that the paper doesn't print, three for
     `full-paper` in the sensitivity table."""
-    base, overrides = split_row(row)
-    if paper_table(table) == "sensitivity" and base == "full-paper":
+    if paper_table(table) == "sensitivity" and row.split("+")[0] == "full-paper":
         return tuple(
             f"full[{key}={number_text(value)}]" for key, value in (changed_numbers(row) or PAPER_VALUES).items()
         )
-    return (KEYS[base],) if base in KEYS and not overrides else ()
+    return (KEYS[row],) if row in KEYS else ()
 
 
 def published_value(table: str, benchmark: str, row: str) -> dict[str, float] | None:

@@ -16,7 +16,7 @@ from ctxgcd.tables.render import VERDICTS
 
 REPRODUCED, PLANNED, IMPOSSIBLE = "reproduced", "only planned", "not possible here"
 NO_METHOD = "this method is not built"
-NOT_ASKED = "params.yaml lists no such row"
+NOT_ASKED = "params.yaml lists no such row that this benchmark can have"
 COLUMNS = ["table", "benchmark", "method", "row", "state", "K", "K_source", "n", "device", "why"]
 COLUMNS += [f"{q}_{of}" for q in QUANTITIES for of in ("published", "mean", "std", "difference", "verdict")]
 

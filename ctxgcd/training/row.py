@@ -64,8 +64,7 @@ class Row:
             self.optimisers = self._new_optimisers()
         self.epoch, lr = look.epoch, self.method.learning_rate(look.epoch)
         check_rate(self.method, lr)
-        for group in self._groups():
-            group["lr"] = lr * group["factor"]
+        self.method.schedule(self.optimisers, look.epoch)
         self.told = {"epoch": look.epoch, "lr": lr, **plan.told}
         self.sums: dict[str, Tensor] = {}
         self.finite: dict[str, Tensor] = {}  # steps before the sum of a term is not finite
@@ -131,6 +130,7 @@ class Row:
         if {key: state[key] for key in self.about} != self.about or state["parameters"] != self.parameters:
             raise UserError(f"{self.state_file} is the state of another run; delete it to start that run anew")
         self.network.load_state_dict(state["network"])
+        self.optimisers = self.method.optimisers(self.network)
         for optimiser, own in zip(self.optimisers, state["optimisers"], strict=True):
             optimiser.load_state_dict(own)
         self.history, self.shares = state["history"], state["shares"]
@@ -156,7 +156,3 @@ class Row:
     def _new_optimisers(self) -> list[torch.optim.Optimizer]:
         made = returned(self.method, "optimisers", self.method.optimisers(self.network), list)
         return [returned(self.method, "optimisers", one, torch.optim.Optimizer) for one in made]
-
-    def _groups(self) -> list[dict[str, Any]]:
-        """The parameter groups that follow the learning rate."""
-        return [group for optimiser in self.optimisers for group in optimiser.param_groups if "factor" in group]

@@ -16,7 +16,8 @@ import torch
 import yaml
 from torch import nn
 
-from ctxgcd.catalogue import METHODS, all_terms, completed, load
+from ctxgcd.catalogue import METHODS, all_terms, load
+from ctxgcd.config import completed
 from ctxgcd.errors import UserError
 from ctxgcd.features import load_kept
 from ctxgcd.files import clear_unfinished, replacing, write_rows, write_text
@@ -102,8 +103,8 @@ def run(
         return
     if told.get("collapsed"):
         print(
-            f"warning: {row.title}: all projections are alike (InfoNCE is that of chance), so the contrastive and "
-            "the context losses train next to nothing; a wider projector or a smaller lr may help",
+            f"warning: {row.title}: all projections are alike, so the losses on them train next to nothing; a wider "
+            "projector or a smaller lr may help",
             flush=True,
         )
     made = finished.draft(state)

@@ -126,6 +126,7 @@ def example(committed: dict[str, Any], tmp_path: Path, monkeypatch: pytest.Monke
 
 
 def test_the_method_of_the_example_is_planned(example: Params, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from ctxgcd.catalogue import all_terms
     from ctxgcd.plan.plan import write_plan
     from ctxgcd.runs import Run, resolve
     from ctxgcd.tables.display import method_name
@@ -140,6 +141,7 @@ def test_the_method_of_the_example_is_planned(example: Params, tmp_path: Path, m
     }
     assert "T_warm" not in resolved
     assert method_name(ROW).startswith("Mean teacher, bank_size = 40")
+    assert all_terms()["bank_nce"].head == "InfoNCE (bank)"  # a column and a panel of the loss terms
     monkeypatch.chdir(tmp_path)
     assert "fashion" in write_plan(example, [Run("fashion", NAME, 0)], tmp_path / "plan.csv")
 
@@ -148,7 +150,8 @@ def test_the_method_of_the_example_trains(example: Params, tmp_path: Path) -> No
     import torch
     from torch import Tensor, nn
 
-    from ctxgcd.catalogue import METHODS, completed, load
+    from ctxgcd.catalogue import METHODS, load
+    from ctxgcd.config import completed
     from ctxgcd.images.streams import Draws
     from ctxgcd.methods.step import Batch, Rows
     from ctxgcd.runs import resolve

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import replace
 from pathlib import Path
@@ -384,6 +384,53 @@ def test_several_optimisers_step_and_are_resumed(tmp_path: Path) -> None:
     again, _ = resumed_run(tmp_path, Two, 2 * STEPS + 3)
     assert equal(again, made)
     assert [row["lr"] for row in again.row.history] == [cosine_lr(epoch, 3, 0.02, 1.0e-3) for epoch in range(3)]
+
+
+class Scheduled(Two):
+    """Adam divided by ten from epoch 2 on; the rest as in Two."""
+
+    def schedule(self, optimisers: Sequence[torch.optim.Optimizer], epoch: int) -> None:
+        super().schedule(optimisers, epoch)
+        optimisers[0].param_groups[0]["lr"] = 0.003 if epoch < 2 else 0.0003
+
+
+def test_each_optimiser_may_have_a_schedule(tmp_path: Path) -> None:
+    made, _ = begun(tmp_path, Scheduled, epochs=4)
+    rates = []
+    for epoch in range(4):
+        loop.train_epoch(made.row, made.source, epoch)
+        rates.append([group["lr"] for optimiser in made.row.optimisers for group in optimiser.param_groups])
+    expected = [cosine_lr(epoch, 4, 0.02, 1.0e-3) for epoch in range(4)]
+    assert [rate[0] for rate in rates] == [0.003, 0.003, 0.0003, 0.0003]
+    assert [rate[1:] for rate in rates] == [[lr * (1 / 3), lr] for lr in expected]
+    whole, _ = whole_run(tmp_path, Scheduled, epochs=4)
+    assert not equal(whole, whole_run(tmp_path / "two", Two, epochs=4)[0])
+    assert equal(resumed_run(tmp_path, Scheduled, 3 * STEPS + 3, epochs=4)[0], whole)
+
+
+class Phased(Plain):
+    """From epoch 1 on other optimisers: which phase it is, a buffer tells."""
+
+    def network(self, tail: nn.Module, dim: int, old_classes: int) -> TailNetwork:
+        net = network(self.p["seed"])
+        net.register_buffer("phase", torch.zeros((), dtype=torch.int64))
+        return net
+
+    def optimisers(self, network: Any) -> list[torch.optim.Optimizer]:
+        if not network.phase:
+            return super().optimisers(network)
+        return [torch.optim.Adam(network.projector.parameters(), lr=0.003), *super().optimisers(network)]
+
+    def before_epoch(self, network: Any, look: Look) -> Plan:
+        network.phase.fill_(min(look.epoch, 1))
+        return replace(super().before_epoch(network, look), fresh_optimiser=look.epoch == 1)
+
+
+@pytest.mark.parametrize("epochs_done", [0, 1, 2])
+def test_optimisers_of_a_later_phase_are_resumed(tmp_path: Path, epochs_done: int) -> None:
+    whole, _ = whole_run(tmp_path, Phased)
+    assert len(whole.row.optimisers) == 2
+    assert equal(resumed_run(tmp_path, Phased, epochs_done * STEPS + 3)[0], whole)
 
 
 # -- a stage before epoch 0, and preparation -------------------------------------------------------------

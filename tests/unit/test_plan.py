@@ -15,7 +15,7 @@ import torch
 
 from ctxgcd.available import Available, available
 from ctxgcd.bench.training import CROP, MODEL, works
-from ctxgcd.config import Images, Params
+from ctxgcd.config import Images, Params, parse
 from ctxgcd.errors import UserError
 from ctxgcd.models.backbone import cut
 from ctxgcd.plan import rates, sizes
@@ -260,6 +260,17 @@ def test_done_runs_cost_nothing_and_every_run_is_listed(params: Params) -> None:
     assert "fashion    simgcd           0-2       2         1            0.0         0.010" in said
     assert f"measured: 3 runs of simgcd on fashion; {CPU}" in said
     assert write_plan(params, [], Path("none.csv")) == "These targets need no run."
+
+
+def test_kept_features_are_planned_without_any_other_row(committed: dict[str, Any]) -> None:
+    """Of a benchmark too short for the warm-up of simgcd's teacher, and without a section of simgcd."""
+    committed["benchmarks"]["cub50"]["overrides"] = {"epochs": 5}
+    del committed["methods"]["simgcd"]
+    params = parse(committed)
+    finish(params, Run("cub50", "gcd+view_bank=0", 0), 36.0)
+    shared = plan(params, [Run("cub50", row, 0) for row in ("gcd", "kmeans")], measured(params))[-1]
+    assert (shared.row, shared.views) == (KEPT, 11_778)
+    assert shared.rate.source == f"measured: 1 run of gcd on cub50; {CPU}"
 
 
 @pytest.mark.parametrize(

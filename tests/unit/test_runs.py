@@ -15,12 +15,17 @@ from typing import Any
 import pytest
 
 from ctxgcd import catalogue, runs, targets
-from ctxgcd.config import Params, parse
+from ctxgcd.config import Params, completed, parse
 from ctxgcd.errors import UserError
 from ctxgcd.methods.step import Batch
 from ctxgcd.names import NOT_IN_PAPER
+from ctxgcd.plan.sizes import disk_of
+from ctxgcd.plan.work import images_around, images_in
 from ctxgcd.row_names import parse_row
 from ctxgcd.runs import identity, resolve
+from ctxgcd.sections import Closed
+from ctxgcd.tables.display import method_name
+from ctxgcd.tables.published import published_value
 from ctxgcd.targets import requested_benchmarks, table_runs
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -97,6 +102,9 @@ REFUSED_ROWS: list[tuple[str, list[str]]] = [
     ("full-paper-without-m", ["cannot be read", "-without-n|-without-c|-zero"]),
     ("full-paper-without-n-without-c", ["cannot be read"]),
     ("full-paper+lambda_n", ["cannot be read", "+key=value"]),
+    ("full-paper+lambda_n=0.3-without-n", ["gives lambda_n", "-without-n says what becomes of L_n", "leave one out"]),
+    ("full-paper+lambda_c=0.3-zero", ["gives lambda_c", "-zero says what becomes of L_c"]),
+    ("simgcd+eagc", ["cannot be read: '+eagc' gives no value; write METHOD[+key=value...]"]),
     ("full-paper+lambda_n=", ["cannot be read"]),
     ("full-paper lambda_n=0.3", ["cannot be read"]),
     ("full-paper+lamda_n=0.3", ["unknown parameter 'lamda_n'", "did you mean 'lambda_n'?"]),
@@ -564,8 +572,8 @@ class Louder:
 
 
 def test_a_modifier_is_a_word_of_a_row(params: Params, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert "unknown modifier 'louder'" in told(lambda: parse_row("simgcd+louder"))
-    monkeypatch.setitem(catalogue.MODIFIERS, "louder", catalogue.Modifier("louder", f"{__name__}.Louder"))
+    monkeypatch.setitem(catalogue.MODIFIERS, "louder", catalogue.Modifier("Louder", f"{__name__}.Louder"))
+    assert "unknown modifier 'lauder'; did you mean 'louder'?" in told(lambda: parse_row("simgcd+lauder"))
     name = parse_row("full-paper+louder+k=5-without-n")
     assert (name.modifiers, name.overrides, name.terms) == (["louder"], {"k": 5}, ["L_c"])
     plain, louder = (resolve(params, "fashion", row, 0) for row in ("simgcd", "simgcd+louder"))
@@ -574,6 +582,81 @@ def test_a_modifier_is_a_word_of_a_row(params: Params, monkeypatch: pytest.Monke
     changed = catalogue.load("simgcd", ["louder"])(louder)
     assert changed.learning_rate(3) == 2 * catalogue.load("simgcd")(plain).learning_rate(3)
     assert "gives a parameter twice" in told(lambda: parse_row("simgcd+louder+louder"))
+    monkeypatch.setitem(catalogue.MODIFIERS, "lou", catalogue.Modifier("Lou", f"{__name__}.Louder"))
+    assert (
+        method_name("full-paper+louder+k=5+lou-without-n") == "Full method (paper) + Louder + Lou, without L_n, k = 5"
+    )
+    assert published_value("main_ssb", "cub", "simgcd+louder") is None
+    pairs = {"simgcd+louder+lr=0.1+lou": "simgcd+lr=0.1"}  # the lr of cub's protocol
+    other = params.model_copy(update={"rows": params.rows.model_copy(update={"open_choices": pairs})})
+    assert targets.table_pairs(other, "unknowns", "cub") == {"simgcd+louder+lou": "simgcd"}
+
+
+class MarginValues(Closed):
+    lambda_m: float
+    wide: int = 3  # added later
+
+
+def margin(**changes: Any) -> catalogue.Entry:
+    """A method without variants whose term a row can leave out; its checks read a value that has a default."""
+    return catalogue.Entry(
+        label="Margins",
+        cls="ctxgcd.methods.simgcd.SimGCD",
+        values=MarginValues,
+        extends="simgcd",
+        terms={"margin": catalogue.Term("wide margin", "m")},
+        ablated={"m": "margin"},
+        around=lambda p, epoch: p["wide"] * epoch,
+        head_values=lambda p, dim: p["wide"] * dim,
+        fault=lambda p: "wide is too large" if p["wide"] > 9 else "",
+        too_few=lambda p, images: "wide is 8" if p["wide"] == 8 else "",
+        warning=lambda p: f"wide is {p['wide']}",
+        **changes,
+    )
+
+
+@pytest.fixture
+def with_margin(committed: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> Params:
+    """params.yaml with the sections of `margin2`, and of `wider`, which extends it."""
+    monkeypatch.setitem(catalogue.METHODS, "margin2", margin())
+    wider = catalogue.Entry("Wider", "ctxgcd.methods.simgcd.SimGCD", catalogue.KMeansValues, extends="margin2")
+    monkeypatch.setitem(catalogue.METHODS, "wider", wider)
+    committed["methods"] |= {"margin2": {"lambda_m": 0.5}, "wider": {"restarts": 1}}
+    return parse(committed)
+
+
+def test_terms_of_any_method_can_be_left_out(with_margin: Params) -> None:
+    found = {row: resolve(with_margin, "cub", row, 0) for row in ("margin2", "margin2-zero", "margin2-without-m")}
+    whole, zero, without = found.values()
+    assert (whole["lambda_m"], zero["lambda_m"]) == (0.5, 0.0)
+    assert "lambda_m" not in without
+    assert [p["context_terms"] for p in found.values()] == [["margin"], ["margin"], []]
+    assert [method_name(row) for row in found] == ["Margins", "Margins, weight 0", "Margins, without wide margin"]
+    for row in ("margin2-without-n", "margin2-paper"):
+        assert "write METHOD[+key=value...][-without-m|-zero]" in told(lambda row=row: parse_row(row))  # type: ignore[misc]
+
+
+def test_what_an_entry_computes_sees_values_at_their_defaults(with_margin: Params) -> None:
+    p = resolve(with_margin, "cub", "margin2", 0)
+    assert "wide" not in p
+    assert "wide is too large" in told(lambda: resolve(with_margin, "cub", "margin2+wide=10", 0))
+    assert "wide is 8" in told(lambda: resolve(with_margin, "cub", "margin2+wide=8", 0))
+    run = "results/runs/cub/margin2/seed0/metrics.json"
+    assert targets.check(with_margin, [run]) == ["cub/margin2: wide is 3"]
+    assert images_around(p, 2) == 6
+    entry = with_margin.benchmarks["cub"]
+    (of_margin, of_simgcd) = (
+        disk_of(entry, images_in(entry), 256, [resolve(with_margin, "cub", row, 0)]).results
+        for row in ("margin2", "simgcd+entropy_weight=1.0")
+    )
+    heads = catalogue.METHODS["simgcd"].head_values(p, 768)
+    assert (of_margin or 0) - (of_simgcd or 0) == 4 * (3 * 768 - heads)
+    assert {"wide": 3, "tail": "blocks", "loss_group": 0}.items() <= completed(p).items()
+
+
+def test_a_method_reads_the_sections_of_all_that_it_extends(with_margin: Params) -> None:
+    p = resolve(with_margin, "cub", "wider+wide=4", 0)
+    assert (p["restarts"], p["lambda_m"], p["wide"], p["student_temperature"]) == (1, 0.5, 4, 0.1)
 
 
 def test_values_at_their_defaults_are_no_part_of_an_identity(committed: dict[str, Any]) -> None:
@@ -585,7 +668,7 @@ def test_values_at_their_defaults_are_no_part_of_an_identity(committed: dict[str
         }
         heavier = resolve(parse(committed), "cub", f"{row}+sup_con_weight=2.0", 0)
         assert heavier["sup_con_weight"] == 2.0
-        full, plain = (catalogue.completed(p) for p in (heavier, before))
+        full, plain = (completed(p) for p in (heavier, before))
         assert (full["info_nce_weight"], plain["sup_con_weight"]) == (1.0, 1.0)
         method = catalogue.load(before["method"])
         of = Batch({})
@@ -606,11 +689,11 @@ def test_rows_of_a_table(committed: dict[str, Any]) -> None:
 
 
 def test_a_method_without_its_section_is_refused_when_it_is_asked_for(committed: dict[str, Any]) -> None:
+    """Values of named settings and of benchmarks may stay; they are checked as ever."""
     del committed["methods"]["gcd"]
-    committed["settings"]["stated"].pop("gcd")
-    for entry in committed["benchmarks"].values():
-        entry["methods"].pop("gcd", None)
     params = parse(committed)
+    with pytest.raises(UserError, match=r"settings\.stated\.gcd\.info_nce_temperature: .* found 'x'$"):
+        edited(copy.deepcopy(committed), "settings.stated.gcd.info_nce_temperature", "x")
     assert resolve(params, "cub", "full-paper", 0)["k"] == 10
     assert "params.yaml: methods.gcd is missing; add it, with projector" in told(
         lambda: resolve(params, "cub", "gcd", 0)
@@ -628,6 +711,7 @@ def test_every_entry_is_a_class_that_reads_what_it_says(params: Params) -> None:
         rows = [f"{name}-{variant}" for variant in entry.variants] or [name]
         for row in rows:
             method = made(resolve(params, "fashion", row, 0))
+            assert set(entry.weights.values()) <= set(entry.reads)
             if entry.trains:
                 assert list(method.terms()) == list(entry.terms)
 
@@ -839,6 +923,12 @@ def test_values_that_the_paper_does_not_give_are_marked(params: Params) -> None:
 
 def test_planned_and_existing(params: Params, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     planned = targets.planned_rows(params)
+    short = params.benchmarks["cub50"].model_copy(update={"overrides": {"epochs": 10}})  # its context terms start at 15
+    other = params.model_copy(update={"benchmarks": params.benchmarks | {"cub50": short}})
+    left_out = [one for one in planned if one not in targets.planned_rows(other)]
+    assert {one["benchmark"] for one in left_out} == {"cub50"}
+    assert all(one["row"].startswith("full-") for one in left_out)
+    assert {one["table"] for one in left_out} == {"main_cub50", "ablation_cub50", "sensitivity_cub50"}
     assert {"table": "main_ssb", "benchmark": "cub", "row": "gcd", "seeds": [0, 1, 2]} in planned
     monkeypatch.chdir(tmp_path)
     assert targets.existing_metrics(params, planned) == []

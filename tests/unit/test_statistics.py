@@ -238,8 +238,11 @@ def test_every_published_row_has_a_state() -> None:
     planned_only = by_key.loc[("losses", "cub", "full")]
     assert (planned_only["state"], planned_only["why"]) == ("only planned", "0 of 2 runs are made")
     assert by_key.loc[("ssb", "cub", "dccl"), "why"] == "this method is not built"
-    assert by_key.loc[("ssb", "scars", "simgcd"), "why"] == "params.yaml lists no such row"
-    assert by_key.loc[("sensitivity", "cub", "full[k=20]"), "why"] == "params.yaml lists no such row"
+    assert by_key.loc[("ssb", "scars", "simgcd"), "why"] == "params.yaml lists no such row that this benchmark can have"
+    assert (
+        by_key.loc[("sensitivity", "cub", "full[k=20]"), "why"]
+        == "params.yaml lists no such row that this benchmark can have"
+    )
     assert (frame["state"] == "reproduced").sum() == 1
     mixed = [metrics[0], metrics[1] | {"K": 180}]  # made with two values of K
     mixed_row = (

@@ -24,6 +24,7 @@ import torch
 from torch import Tensor
 
 from ctxgcd.errors import UserError, reported
+from ctxgcd.row_names import parse_row
 
 ROOT = Path(__file__).resolve().parents[2]
 PARTS = ("Snakefile", "params.yaml", "profiles", "workflow", "ctxgcd")  # what a run reads of a checkout
@@ -44,10 +45,11 @@ class Way:
 
     def row(self, row: str) -> str | None:
         """The name of the row to be made, or None where it reads nothing of this way: k-means trains on no views."""
-        if self.fresh and row.startswith("kmeans"):
+        method = parse_row(row).entry
+        if self.fresh and not method.trains:
             return None
-        added = self.added + "+T_warm=1" * (self.fresh and row.startswith("full"))
-        return re.sub(r"(-without-[nc]|-zero)?$", rf"{added}\1", row, count=1)
+        added = self.added + "+T_warm=1" * (self.fresh and "T_warm" in method.reads)
+        return re.sub(r"(-without-[a-z]|-zero)?$", rf"{added}\1", row, count=1)
 
 
 WAYS = {
