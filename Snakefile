@@ -1,5 +1,5 @@
 """From images to the paper's tables. Targets: all_tables (default), demo, benchmark_NAME, available_tables, check_data,
-plan, fetch_NAME."""
+plan, why, fetch_NAME."""
 
 from pathlib import Path
 

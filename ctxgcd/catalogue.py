@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from importlib import import_module
+from pkgutil import resolve_name
 from typing import Any, Literal
 
 from pydantic import Field
@@ -126,8 +126,7 @@ def all_terms() -> dict[str, Term]:
 
 
 def _named(dotted: str) -> type[Any]:
-    module, _, name = dotted.rpartition(".")
-    found: type[Any] = getattr(import_module(module), name)
+    found: type[Any] = resolve_name(dotted)
     return found
 
 

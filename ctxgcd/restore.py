@@ -7,7 +7,6 @@ whether a pulled run fits; the parameters and hashes that every run carries do.
 from __future__ import annotations
 
 import errno
-import json
 import os
 import shutil
 import subprocess
@@ -24,20 +23,11 @@ import yaml
 
 from ctxgcd.config import Params
 from ctxgcd.errors import UserError
-from ctxgcd.files import file_sha256, on_disk, read_object
-from ctxgcd.runs import (
-    ESTIMATE_CODE,
-    ESTIMATED,
-    SCORING_CODE,
-    Run,
-    code_hash,
-    estimate_file,
-    estimate_of,
-    identity,
-    read_estimate,
-    read_seed,
-    resolve,
-)
+from ctxgcd.files import on_disk, read_object
+from ctxgcd.pipeline.code import script
+from ctxgcd.pipeline.identity import ESTIMATED, estimate_file
+from ctxgcd.pipeline.why import difference
+from ctxgcd.runs import Run, read_seed
 from ctxgcd.targets import runs_by_file, table_files, table_runs
 from ctxgcd.training import finished
 
@@ -74,7 +64,7 @@ def _restore(params: Params, outputs: set[str], take_out: TakeOut) -> None:
     if not kept:
         return
     for run in kept:  # so that Snakemake, should it ask for one of them again, finds it there
-        made = _read(run.file("metrics.json"))
+        made = _read(run.file("run.json"))
         finished.take(Path(run.folder), finished.folder_of(Path("work/runs"), made["identity"], run.row))
     trained = [run.file("metrics.json" if _scored_alike(run) else "run.json") for run in sorted(kept)]
     _call("snakemake", "--touch", "--forceall", *trained, *sorted(standing), "--quiet", "all")
@@ -202,34 +192,6 @@ def _lies_in(path: str, outputs: set[str]) -> bool:
     return not outputs.isdisjoint([path, *map(str, Path(path).parents)])
 
 
-def difference(params: Params, run: Run) -> str:
-    """In what a run of results/ differs from the one that is asked for now, in words; empty where in nothing."""
-    made = _read(run.file("metrics.json"))
-    told = made.get("parameters")
-    if not isinstance(told, dict):
-        return "its metrics.json is missing or damaged"
-    if lacking := [name for name in finished.FILES if not Path(run.file(name)).is_file()]:
-        return f"it lacks {', '.join(lacking)}"
-    try:
-        asked = resolve(params, run.benchmark, run.row, run.seed)
-        if asked["K"] == ESTIMATED:
-            asked["K"] = _estimated_now(params, run.benchmark)
-    except UserError as error:
-        return str(error)
-    split, code = _split_hash(run.benchmark), code_hash()
-    changed = [
-        f"{key} is {_said(asked, key)}, was {_said(told, key)}"
-        for key in dict.fromkeys([*asked, *told])
-        if _said(asked, key) != _said(told, key)
-    ]
-    why = [f"other parameters ({', '.join(changed)})"] if changed else []
-    why += ["another split than the recorded one"] if made.get("split_sha256") != split else []
-    why += ["another training code"] if made.get("code") != code else []
-    if not why and made.get("identity") != identity(asked, split, code):
-        why = ["its identity is not that of its parameters, split and code"]
-    return ", ".join(why)
-
-
 def _runs() -> list[Run]:
     """The runs that lie in results/runs/BENCHMARK/ROW/seedN; what else lies there is left alone."""
     runs = []
@@ -244,7 +206,7 @@ def _runs() -> list[Run]:
 def _stood_on(runs: Iterable[Run]) -> set[str]:
     """What is right wherever one of these runs is: its split, its images' duplicates, its estimate of K."""
     of_split = {run.benchmark for run in runs}
-    of_estimate = {run.benchmark for run in runs if _read(run.file("metrics.json"))["K_source"] == ESTIMATED}
+    of_estimate = {run.benchmark for run in runs if _read(run.file("run.json"))["parameters"]["K_source"] == ESTIMATED}
     return (
         {
             f"results/splits/{benchmark}.{suffix}"
@@ -271,23 +233,7 @@ def _incomplete(params: Params, runs: set[Run]) -> list[str]:
 
 
 def _scored_alike(run: Run) -> bool:
-    return _read(run.file("metrics.json")).get("scoring_code") == code_hash(SCORING_CODE)
-
-
-def _estimated_now(params: Params, benchmark: str) -> int:
-    """The recorded estimate of K. Raises UserError unless it was made as it would be now."""
-    file = estimate_file(benchmark)
-    asked = estimate_of(params, benchmark) | {"code": code_hash(ESTIMATE_CODE)}
-    made = _read(str(file))
-    if any(made.get(key) != value for key, value in asked.items()):
-        raise UserError(f"its K is to be estimated anew ({file} is missing or was made in another way)")
-    return read_estimate(file)
-
-
-def _split_hash(benchmark: str) -> str:
-    """The sha256 of the split itself, whatever the file beside it says."""
-    file = Path(f"results/splits/{benchmark}.csv")
-    return file_sha256(file) if file.is_file() else "missing"
+    return _read(run.file("metrics.json")).get("scoring_code") == script("score_run").hash
 
 
 def _read(file: str) -> dict[str, Any]:
@@ -296,10 +242,6 @@ def _read(file: str) -> dict[str, Any]:
         return read_object(Path(file))
     except UserError:
         return {}
-
-
-def _said(values: dict[str, Any], key: str) -> str:
-    return json.dumps(values[key]) if key in values else "absent"
 
 
 def _call(module: str, *arguments: str) -> None:

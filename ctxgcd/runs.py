@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
-import os
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import lru_cache
-from pathlib import Path
 from typing import Any
 
 from ctxgcd.benchmarks.class_lists import load as load_class_list
@@ -18,20 +15,14 @@ from ctxgcd.benchmarks.weights import weights_fingerprint
 from ctxgcd.catalogue import METHODS
 from ctxgcd.config import SEEDS, Backbone, Benchmark, Official, Own, Params, Protocol, completed, validated
 from ctxgcd.errors import UserError
-from ctxgcd.files import read_object
+from ctxgcd.pipeline.identity import ESTIMATED
+from ctxgcd.pipeline.possible import check_possible
 from ctxgcd.row_names import parse_row, refuse
 from ctxgcd.sections import without_defaults
-
-ESTIMATED = "estimated"  # stands for K in the parameters of a run that reads it from a file
 
 # What every run's identity holds, beside what its method reads and its seed.
 SPLIT_FIELDS = ("benchmark", "class_list", "classes", "trial", "data", "split_seed", "labelled_share", "K", "K_source")
 FEATURE_FIELDS = ("model", "weights", "mean", "std", "resize", "crop")
-
-# Rooms and modules whose code can change a trained result.
-TRAINING_CODE = ("images", "models", "features.py", "losses", "clustering", "context", "methods", "training")
-SCORING_CODE = ("evaluation",)
-ESTIMATE_CODE = ("clustering", "estimate.py", "evaluation/accuracy.py")
 
 
 @dataclass(frozen=True, order=True)
@@ -163,35 +154,6 @@ def weights_of(backbone: Backbone) -> str:
     return weights_fingerprint(backbone.weights, backbone.sha256)
 
 
-def identity(parameters: dict[str, Any], split_hash: str = "", code: str = "") -> str:
-    """Sixteen hex digits over the resolved parameters (their row name aside), the split and the training code."""
-    own = {key: value for key, value in parameters.items() if key != "row"}
-    text = json.dumps([own, split_hash, code], sort_keys=True)
-    return hashlib.sha256(text.encode()).hexdigest()[:16]
-
-
-def short_hash(*texts: str) -> str:
-    """Eight hex digits over some texts."""
-    return hashlib.sha256("\0".join(texts).encode()).hexdigest()[:8]
-
-
-def parameters_hash(parameters: dict[str, Any]) -> str:
-    """Eight hex digits over a run's parameters as they are asked for: where K is estimated, without its number."""
-    own = {key: value for key, value in parameters.items() if key != "K" or parameters.get("K_source") != ESTIMATED}
-    return short_hash(json.dumps(own, sort_keys=True))
-
-
-def code_hash(parts: Iterable[str] = TRAINING_CODE) -> str:
-    """Sixteen hex digits over the source of rooms or modules of this package."""
-    root = Path(__file__).parent
-    digest = hashlib.sha256()
-    for part in parts:
-        path = root / part
-        for file in sorted(path.rglob("*.py")) if path.is_dir() else [path]:
-            digest.update(file.relative_to(root).as_posix().encode() + b"\0" + file.read_bytes())
-    return digest.hexdigest()[:16]
-
-
 @lru_cache
 def _own_data(benchmark: str, section: str) -> str:
     """The fingerprint of a user's own images, once a process: every run of theirs asks for it."""
@@ -215,23 +177,15 @@ def estimate_of(params: Params, benchmark: str) -> dict[str, int]:
     return params.estimate.model_dump() | {"threads": protocol_of(params, benchmark).threads}
 
 
-def estimate_file(benchmark: str) -> Path:
-    """Where a benchmark's estimated K stands."""
-    return Path(f"results/estimates/{benchmark}.json")
-
-
-def read_estimate(path: Path) -> int:
-    """The K that estimate_k wrote. Raises UserError for a file that holds none."""
-    k = read_object(path, "K")["K"]
-    if type(k) is not int or k < 2:
-        raise UserError(f"{path} holds no estimate of K; delete it and run the same command again")
-    return k
-
-
 def old_classes(entry: Official) -> tuple[int, ...]:
     """The old classes of an official benchmark, known without any data."""
     old = load_class_list(entry.class_list, entry.classes).old
     return old[: (len(old) + 1) // 2] if entry.trial else old
+
+
+def class_list_hash(entry: Benchmark) -> str:
+    """The hash of an official benchmark's old and new classes; empty for own images, whose classes the folder tells."""
+    return "" if isinstance(entry, Own) else load_class_list(entry.class_list, entry.classes).sha256
 
 
 def k_of(entry: Benchmark) -> int:
@@ -242,37 +196,7 @@ def k_of(entry: Benchmark) -> int:
     return len(listed.old) if entry.trial else listed.k  # a trial divides the old classes alone
 
 
-def check_possible(resolved: dict[str, Any], images: int) -> None:
-    """Refuse a run that needs more training images than there are.
-
-    images: number of training images, D^l and D^u together.
-    """
-    where = f"benchmark {resolved['benchmark']}, row {resolved['row']}"
-    if resolved["K"] != ESTIMATED and resolved["K"] > images:
-        raise UserError(
-            f"{where}: K is {resolved['K']} but there are only {images} training images; give fewer classes"
-        )
-    entry = METHODS[resolved["method"]]
-    if entry.trains and resolved["batch_size"] > images:
-        raise UserError(
-            f"{where}: batch_size {resolved['batch_size']} exceeds the {images} training images, so no step would be "
-            "made; give a smaller batch_size"
-        )
-    if fault := entry.too_few(completed(resolved), images):
-        raise UserError(f"{where}: {fault}")
-
-
 def limits_of(params: Params, asked: Iterable[Run]) -> str:
     """What `check_asked` reads of the runs whose number of images only their split tells, as JSON."""
     own = {(run.benchmark, run.row) for run in asked if params.benchmarks[run.benchmark].images == "any"}
     return json.dumps([resolve(params, benchmark, row, 0) for benchmark, row in sorted(own)])
-
-
-def check_asked(benchmark: str, images: int) -> None:
-    """Refuse the first impossible run of a benchmark that the workflow leaves in the environment variable CTXGCD_RUNS.
-
-    So a run that its training would refuse is refused before any image is packed.
-    """
-    for resolved in json.loads(os.environ.get("CTXGCD_RUNS", "[]")):
-        if resolved["benchmark"] == benchmark:
-            check_possible(resolved, images)

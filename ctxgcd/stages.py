@@ -6,7 +6,8 @@ from collections.abc import Iterable
 from typing import Any
 
 from ctxgcd.config import Params
-from ctxgcd.runs import ESTIMATED, Run, protocol_of, resolve
+from ctxgcd.pipeline.identity import ESTIMATED
+from ctxgcd.runs import Run, protocol_of, resolve
 from ctxgcd.targets import DEMO, benchmark_files, requested_benchmarks, runs_of, seeds_of, summary_file, table_files
 
 CODE = ["ctxgcd", "workflow", "Snakefile"]  # a change asks Snakemake, which decides what it means

@@ -14,17 +14,9 @@ from ctxgcd.config import PAIRED, Own, Params, completed
 from ctxgcd.errors import UserError, nearest
 from ctxgcd.files import read_object
 from ctxgcd.names import number_text
+from ctxgcd.pipeline.identity import ESTIMATED, estimate_file, identity, read_estimate
 from ctxgcd.row_names import ROW, parse_row, refuse
-from ctxgcd.runs import (
-    ESTIMATED,
-    Run,
-    estimate_file,
-    identity,
-    old_classes,
-    read_estimate,
-    read_seed,
-    resolve,
-)
+from ctxgcd.runs import Run, old_classes, read_seed, resolve
 
 DEMO = "fashion"  # the benchmark that travels with the package
 FOLDERS = ("results", "work")  # of everything that is made

@@ -12,11 +12,16 @@ import torch
 from torch.utils.data import DataLoader, WeightedRandomSampler
 from torchvision import transforms
 
-from ctxgcd.benchmarks import class_lists, embedded
+from ctxgcd.benchmarks import class_lists
+from ctxgcd.benchmarks.places import embedded
 from ctxgcd.benchmarks.sheet import SHEET
 from ctxgcd.benchmarks.split import make_split
 from ctxgcd.evaluation.accuracy import v2
-from ctxgcd.losses import cross_entropy, distill, entropy_gap, info_nce, sup_con
+from ctxgcd.losses.cross_entropy import cross_entropy
+from ctxgcd.losses.distill import distill
+from ctxgcd.losses.entropy import entropy_gap
+from ctxgcd.losses.info_nce import info_nce
+from ctxgcd.losses.sup_con import sup_con
 from ctxgcd.models import weights
 from ctxgcd.models.backbone import cut
 from ctxgcd.models.heads import CosineClassifier, Projector

@@ -13,11 +13,12 @@ from PIL import Image
 
 from ctxgcd.benchmarks.own import FOLDER
 from ctxgcd.benchmarks.registry import source_of
-from ctxgcd.benchmarks.split import make_split, write_split
+from ctxgcd.benchmarks.split import make_split
+from ctxgcd.benchmarks.split_file import write_split
 from ctxgcd.config import parse
 from ctxgcd.evaluation.run import score_run
 from ctxgcd.files import replacing
-from ctxgcd.images.store import pack
+from ctxgcd.images.pack import pack
 from ctxgcd.runs import resolve
 from ctxgcd.tables.make import make_table
 from tests.fixtures import Painter

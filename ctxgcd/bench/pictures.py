@@ -15,9 +15,11 @@ from ctxgcd.bench.work import Work, timed
 from ctxgcd.benchmarks.class_lists import load
 from ctxgcd.benchmarks.registry import SOURCES
 from ctxgcd.benchmarks.source import read_manifest
-from ctxgcd.benchmarks.split import make_split, write_split
+from ctxgcd.benchmarks.split import make_split
+from ctxgcd.benchmarks.split_file import write_split
 from ctxgcd.errors import UserError
-from ctxgcd.images.store import open_store, pack
+from ctxgcd.images.pack import pack
+from ctxgcd.images.store import open_store
 from ctxgcd.images.streams import Stream, generator
 from ctxgcd.images.views import Cropper
 from ctxgcd.training.devices import compute_alike

@@ -14,11 +14,12 @@ from typing import Any, Literal
 
 import pandas as pd
 
-from ctxgcd.benchmarks import place_of
 from ctxgcd.benchmarks.class_lists import ClassList, load
+from ctxgcd.benchmarks.opening import MissingData, missing
 from ctxgcd.benchmarks.own import OwnImages
+from ctxgcd.benchmarks.places import place_of
 from ctxgcd.benchmarks.registry import source_of
-from ctxgcd.benchmarks.source import MissingData, Source, missing, store_bytes
+from ctxgcd.benchmarks.source import Source, store_bytes
 from ctxgcd.benchmarks.split import make_split
 from ctxgcd.benchmarks.weights import weights_state
 from ctxgcd.errors import UserError

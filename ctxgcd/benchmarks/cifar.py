@@ -12,7 +12,8 @@ import numpy as np
 import pandas as pd
 from PIL import Image
 
-from ctxgcd.benchmarks.source import Source, as_manifest, missing, present, require
+from ctxgcd.benchmarks.opening import missing
+from ctxgcd.benchmarks.source import Source, as_manifest, present, require
 from ctxgcd.benchmarks.unpickle import load_pickle
 from ctxgcd.errors import UserError
 

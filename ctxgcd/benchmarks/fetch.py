@@ -17,7 +17,7 @@ from ctxgcd.benchmarks.aircraft import AIRCRAFT
 from ctxgcd.benchmarks.cifar import CIFAR10, CIFAR100
 from ctxgcd.benchmarks.cub import BASE, CUB
 from ctxgcd.benchmarks.download import MIRROR, download, mirrored
-from ctxgcd.benchmarks.source import missing
+from ctxgcd.benchmarks.opening import missing
 from ctxgcd.benchmarks.unpack import unpack
 from ctxgcd.errors import UserError
 from ctxgcd.files import on_disk

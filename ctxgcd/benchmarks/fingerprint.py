@@ -9,8 +9,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from ctxgcd.benchmarks import place_of
 from ctxgcd.benchmarks.own import OwnImages
+from ctxgcd.benchmarks.places import place_of
 from ctxgcd.benchmarks.registry import source_of
 from ctxgcd.benchmarks.source import Source
 from ctxgcd.errors import UserError

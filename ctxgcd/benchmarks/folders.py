@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pandas as pd
 
-from ctxgcd.benchmarks.source import Source, as_manifest, missing, present
+from ctxgcd.benchmarks.opening import missing
+from ctxgcd.benchmarks.source import Source, as_manifest, present
 from ctxgcd.errors import UserError
 
 SUFFIXES = (".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp")  # as torchvision's

@@ -13,7 +13,8 @@ from PIL import Image
 
 from ctxgcd.benchmarks.class_lists import ClassList
 from ctxgcd.benchmarks.folders import SUFFIXES, class_names, is_image
-from ctxgcd.benchmarks.source import MissingData, Source, as_manifest, fault_of, missing, open_rgb
+from ctxgcd.benchmarks.opening import MissingData, as_seen, missing
+from ctxgcd.benchmarks.source import Source, as_manifest, fault_of
 from ctxgcd.errors import UserError, nearest, shown
 from ctxgcd.names import PARTS, counted
 from ctxgcd.reading import CLASS, PATH, in_one_form, listed, read_list, read_table, spelled, told_alike
@@ -54,9 +55,7 @@ class OwnImages(Source):
         return as_manifest(paths, [ids[name] for name in classes], classes, parts)
 
     def images(self, folder: Path, paths: Sequence[str]) -> Iterator[Image.Image]:
-        """Yield the images as a person sees them: a camera held upright writes a turned picture and a tag."""
-        for path in paths:
-            yield open_rgb(folder / path, as_seen=True)
+        return as_seen(folder, paths)
 
     def list_files(self, folder: Path) -> list[Path]:
         files = [name for name in (self.listing, self.labelled) if name]

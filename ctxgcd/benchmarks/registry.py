@@ -1,35 +1,67 @@
-"""The data sources by the name that params.yaml calls them by."""
+"""The data sources by the name that params.yaml calls them by; one is imported when it is asked for."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from pathlib import Path
+from pkgutil import resolve_name
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
-from ctxgcd.benchmarks.aircraft import AIRCRAFT
-from ctxgcd.benchmarks.cifar import CIFAR10, CIFAR100
-from ctxgcd.benchmarks.cub import CUB
-from ctxgcd.benchmarks.folders import HERBARIUM_19, IMAGENET
-from ctxgcd.benchmarks.own import FOLDER
-from ctxgcd.benchmarks.scars import SCARS
-from ctxgcd.benchmarks.sheet import SHEET
-from ctxgcd.benchmarks.source import Source
+if TYPE_CHECKING:
+    from PIL import Image
 
-SOURCES: dict[str, Source] = {
-    "cifar10": CIFAR10,
-    "cifar100": CIFAR100,
-    "cub": CUB,
-    "scars": SCARS,
-    "aircraft": AIRCRAFT,
-    "herbarium_19": HERBARIUM_19,
-    "imagenet": IMAGENET,
-    "sheet": SHEET,
-    "folder": FOLDER,
+    from ctxgcd.benchmarks.own import OwnImages
+    from ctxgcd.benchmarks.source import Source
+
+
+class Reader(NamedTuple):
+    """A reader by `module:name`.
+
+    Attributes:
+        source: its Source, which lists the images.
+        images: what opens them, (folder, paths) -> images in RGB; the code that an image store depends on.
+    """
+
+    source: str
+    images: str = "ctxgcd.benchmarks.opening:official"
+
+
+READERS = {
+    "cifar10": Reader("ctxgcd.benchmarks.cifar:CIFAR10", "ctxgcd.benchmarks.cifar:CIFAR10.images"),
+    "cifar100": Reader("ctxgcd.benchmarks.cifar:CIFAR100", "ctxgcd.benchmarks.cifar:CIFAR100.images"),
+    "cub": Reader("ctxgcd.benchmarks.cub:CUB"),
+    "scars": Reader("ctxgcd.benchmarks.scars:SCARS"),
+    "aircraft": Reader("ctxgcd.benchmarks.aircraft:AIRCRAFT"),
+    "herbarium_19": Reader("ctxgcd.benchmarks.folders:HERBARIUM_19"),
+    "imagenet": Reader("ctxgcd.benchmarks.folders:IMAGENET"),
+    "sheet": Reader("ctxgcd.benchmarks.sheet:SHEET", "ctxgcd.benchmarks.sheet:SHEET.images"),
+    "folder": Reader("ctxgcd.benchmarks.own:FOLDER", "ctxgcd.benchmarks.opening:as_seen"),
 }
+
+
+class _Sources(Mapping[str, "Source"]):
+    def __getitem__(self, name: str) -> Source:
+        return cast("Source", resolve_name(READERS[name].source))
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(READERS)
+
+    def __len__(self) -> int:
+        return len(READERS)
+
+
+SOURCES = _Sources()
 
 
 def source_of(section: Mapping[str, Any]) -> Source:
     """Return the source of a benchmark by its section of params.yaml."""
+    source = SOURCES[section["reader"]]
     if section["reader"] == "folder":
-        return replace(FOLDER, listing=section["listing"], labelled=section["labelled"])
-    return SOURCES[section["reader"]]
+        return replace(cast("OwnImages", source), listing=section["listing"], labelled=section["labelled"])
+    return source
+
+
+def images_of(reader: str) -> Callable[[Path, Sequence[str]], Iterator[Image.Image]]:
+    """Return what opens a reader's images; it imports nothing that lists them, where that is another module."""
+    return cast("Callable[[Path, Sequence[str]], Iterator[Image.Image]]", resolve_name(READERS[reader].images))

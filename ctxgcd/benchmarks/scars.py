@@ -10,7 +10,8 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from ctxgcd.benchmarks.source import Source, as_manifest, missing, present, require
+from ctxgcd.benchmarks.opening import missing
+from ctxgcd.benchmarks.source import Source, as_manifest, present, require
 from ctxgcd.errors import UserError
 
 CLASSES = 196

@@ -9,7 +9,8 @@ from pathlib import Path
 import pandas as pd
 from PIL import Image
 
-from ctxgcd.benchmarks.source import Source, as_manifest, open_rgb, require
+from ctxgcd.benchmarks.opening import open_rgb
+from ctxgcd.benchmarks.source import Source, as_manifest, require
 from ctxgcd.errors import UserError
 
 COLUMNS = 50  # images in a row of the sheet; cells are square

@@ -2,28 +2,15 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Collection
-from pathlib import Path
 
 import numpy as np
 import pandas as pd
 
 from ctxgcd.benchmarks.class_lists import ClassList
+from ctxgcd.benchmarks.split_file import COLUMNS, DTYPES
 from ctxgcd.errors import UserError
-from ctxgcd.files import file_sha256, read_rows, undamaged, write_text
 from ctxgcd.names import ROLES
-
-COLUMNS = ("id", "path", "part", "role", "class_id", "class_name", "old")
-DTYPES = {
-    "id": "int64",
-    "path": "str",
-    "part": "str",
-    "role": "str",
-    "class_id": "int64",
-    "class_name": "str",
-}
-DTYPES |= {"old": "int64"}
 
 
 def make_split(
@@ -108,21 +95,3 @@ def trial_split(split: pd.DataFrame, *, seed: int, labelled_share: float) -> pd.
     source = "the labelled classes of a split"
     class_list = ClassList("trial", source, max(classes, default=0) + 1, classes[:half], classes[half:])
     return make_split(labelled, class_list, seed=seed, labelled_share=labelled_share, drawn_order=False)
-
-
-def write_split(split: pd.DataFrame, csv_path: Path, hash_path: Path) -> None:
-    """Write the split and the sha256 of its bytes, each at once (temporary name, then rename)."""
-    content = split.to_csv(index=False, lineterminator="\n")
-    write_text(csv_path, content)
-    write_text(hash_path, f"{hashlib.sha256(content.encode()).hexdigest()}\n")
-
-
-def read_split(csv_path: Path) -> pd.DataFrame:
-    """Read a split with its dtypes; text such as `NA` stays text. Raises UserError for a missing or damaged one."""
-    if not csv_path.is_file():
-        raise UserError(f"{csv_path} is missing; run the split rule of this benchmark")
-    if (told := csv_path.with_suffix(".sha256")).is_file():  # cut between two lines it would be another split
-        with undamaged(csv_path):
-            if told.read_text(encoding="utf-8").strip() != file_sha256(csv_path):
-                raise ValueError
-    return read_rows(csv_path, usecols=COLUMNS, dtype=DTYPES, keep_default_na=False, lineterminator="\n")

@@ -7,8 +7,8 @@ import os
 from functools import lru_cache
 from pathlib import Path
 
-from ctxgcd.benchmarks import folder_of
 from ctxgcd.benchmarks.download import download, mirrored
+from ctxgcd.benchmarks.places import folder_of
 from ctxgcd.errors import UserError
 from ctxgcd.files import file_sha256
 

@@ -13,9 +13,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import normalize
 
-from ctxgcd.catalogue import load as load_method
-from ctxgcd.config import completed
 from ctxgcd.discover.output import MODEL
+from ctxgcd.methods.build import method_of
 from ctxgcd.models import weights
 from ctxgcd.models.backbone import Backbone, cut
 from ctxgcd.models.network import Network
@@ -133,7 +132,7 @@ def build(
     net = weights.build(parameters["model"], parameters["crop"])
     net.load_state_dict(state)
     backbone = cut(net.eval().requires_grad_(False), parameters["tail_blocks"])
-    trained = load_method(parameters["method"])(completed(parameters)).network(backbone.tail, backbone.dim, known)
+    trained = method_of(parameters).network(backbone.tail, backbone.dim, known)
     trained.load_state_dict(network)
     assert isinstance(trained, Network)
     if features is None:

@@ -14,7 +14,6 @@ from typing import Any
 
 from ctxgcd.errors import UserError
 from ctxgcd.files import on_disk, read_object, require_space, require_writable, write_text
-from ctxgcd.runs import code_hash
 
 RECORD = "asked.json"  # in OUT/work: the request that OUT holds
 MADE = ("place", "files", "facts", "code")  # keys of the record beside those of the request
@@ -104,24 +103,25 @@ class Output:
         beside = "" if self._is_own(self._held()) else " beside the discovery that is kept there until then"
         require_space(self.out, needed, what + beside)
 
-    def finished(self, place: Path) -> dict[str, Any] | None:
+    def finished(self, place: Path, code: str) -> dict[str, Any] | None:
         """The facts of the results that OUT holds, where they are whole, this request's and made by this code.
 
-        place: as of `replaced`.
+        place, code: as of `replaced`.
         """
         held = self._held()
-        if self._is_own(held) and (held.get("place"), held.get("code")) == (self._name(place), code_hash(["."])):
+        if self._is_own(held) and (held.get("place"), held.get("code")) == (self._name(place), code):
             facts: dict[str, Any] | None = held.get("facts")
             return facts if all((self.out / name).is_file() for name in held["files"]) else None
         return None
 
     @contextmanager
-    def replaced(self, place: Path) -> Iterator[tuple[Path, dict[str, Any]]]:
+    def replaced(self, place: Path, code: str) -> Iterator[tuple[Path, dict[str, Any]]]:
         """Give an empty folder to write RESULTS to, and put them in place of the old ones when all are written.
 
         With it comes an empty dict for what is to be told of them, in plain types.
 
         place: the innermost folder of OUT/work that they were made from.
+        code: hash of the code that makes them.
         """
         new, facts = self.work / "new", dict[str, Any]()
         self._delete_new()
@@ -130,7 +130,7 @@ class Output:
         try:
             yield new, facts
             files = [name for name in RESULTS if (new / name).exists()]
-            self._record(new / RECORD, place, files=files, facts=facts, code=code_hash(["."]))
+            self._record(new / RECORD, place, files=files, facts=facts, code=code)
             with on_disk(new):
                 os.replace(new, self.work / "complete")
         finally:

@@ -15,12 +15,13 @@ from ctxgcd.benchmarks.own import misnamed, not_read
 from ctxgcd.discover import model as models
 from ctxgcd.discover.settings import cores
 from ctxgcd.features import BATCH
-from ctxgcd.images.store import left_out, pack
+from ctxgcd.images.pack import pack
+from ctxgcd.images.store import left_out
 from ctxgcd.models.precision import computing
 from ctxgcd.names import PREDICTED
 from ctxgcd.progress import Progress
 from ctxgcd.training.devices import borrowed_devices, compute_alike
-from ctxgcd.training.train import open_cropper
+from ctxgcd.training.inputs import open_cropper
 
 
 def predict(

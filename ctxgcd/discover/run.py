@@ -30,18 +30,26 @@ from ctxgcd.errors import shown
 from ctxgcd.estimate import estimate_k
 from ctxgcd.features import extract_test_view, extract_view_bank, load_kept
 from ctxgcd.files import clear_unfinished, read_object, read_rows, replacing, write_rows, write_text
-from ctxgcd.images.store import left_out, pack
+from ctxgcd.images.pack import pack
+from ctxgcd.images.store import left_out
+from ctxgcd.methods.build import method_of
 from ctxgcd.models.backbone import Backbone, cut
 from ctxgcd.models.weights import prepare
 from ctxgcd.names import counted
-from ctxgcd.runs import code_hash, identity
+from ctxgcd.pipeline.code import classes_of, reached
+from ctxgcd.pipeline.identity import identity
+from ctxgcd.pipeline.possible import check_k
 from ctxgcd.training import checkpoint, finished
 from ctxgcd.training.checkpoint import owned
 from ctxgcd.training.devices import borrowed_devices, compute_alike
-from ctxgcd.training.train import load_backbone, open_cropper, run
+from ctxgcd.training.inputs import load_backbone, open_cropper
+from ctxgcd.training.train import run
 from ctxgcd.training.views import BATCH
 
 TRAINING = 3, 20_000_000  # times the backbone's weights and bytes: two checkpoints, the run twice, and the results
+PACKING = ("ctxgcd.images.pack", "ctxgcd.benchmarks.opening")  # modules that steps start from, as pipeline/code.py
+FEATURES = ("ctxgcd.features", "ctxgcd.training.inputs", "ctxgcd.models.weights")
+TRAINING_CODE = (*PACKING, *FEATURES, "ctxgcd.training.train")
 COLUMNS = ["path", "class", "name", "confidence", "nearest", "score"]
 
 
@@ -74,7 +82,8 @@ class _Work:
 
     def discover(self, asked: Asked) -> dict[str, Any]:
         v, paths, of, classes, said = self.values, asked.paths, asked.labels, asked.classes, list(asked.notes)
-        place = self.out.work / f"images-{_short([asked.images, v['resize'], str(self.folder.resolve())])}"
+        packed_by = reached(*PACKING).hash
+        place = self.out.work / f"images-{_short([asked.images, v['resize'], str(self.folder.resolve()), packed_by])}"
         # Before the long work: weights that do not fit are told at once.
         weights = prepare(v["model"], v["weights"], v["crop"], place / "weights.pt", v["sha256"])
         place = self.out.folder(place)
@@ -104,20 +113,24 @@ class _Work:
         for line in smaller:
             print(f"note: {line}", flush=True)
         split_hash = _short([digest, split.to_csv()])
-        code = code_hash()
-        own = identity(parameters, split_hash, code)
+        of_method = classes_of(v["method"])
+        code = reached("ctxgcd.discover.run", PACKING[1], *of_method).hash  # of all that OUT holds
+        trained_by = reached(*TRAINING_CODE, *of_method).hash
+        own = identity(parameters, split_hash, trained_by)
         state = self.out.folder(place / f"run-{own}")
-        if told := self.out.finished(state):
+        if told := self.out.finished(state, code):
             print(f"{self.out.out} holds these results already", flush=True)
             return told | {"tried": how}
         trained = self.out.work / "run"
         if not finished.give(state, trained):
             times, more = TRAINING
             self.out.require_space(times * files["weights"].stat().st_size + more, "training")
-            about = {"identity": own, "split_sha256": split_hash, "code": code}
-            run(parameters, split=split, files=files, state=state, device=self.device, about=about)
+            about = {"identity": own, "split_sha256": split_hash, "code": trained_by}
+            check_k(parameters, split)
+            method = method_of(parameters)
+            run(parameters, method=method, split=split, files=files, state=state, device=self.device, about=about)
             finished.give(state, trained)
-        with self.out.replaced(state) as (new, facts):
+        with self.out.replaced(state, code) as (new, facts):
             if unreadable:
                 rows = ({"path": path, "reason": reason} for path, reason in unreadable.items())
                 write_rows(new / "unreadable.csv", ("path", "reason"), rows)
@@ -142,7 +155,8 @@ class _Work:
         """Keep the trunk's output, of weights with this hash; return where, and the files that a training reads."""
         v, device, prepared = self.values, self.device, place / "weights.pt"
         of = ("model", "crop", "mean", "std", "tail_blocks", "view_bank", "view_bank_seed", "precision")
-        place = self.out.folder(place / f"features-{_short([weights, *(v[key] for key in of)])}")
+        made_by = reached(*FEATURES).hash
+        place = self.out.folder(place / f"features-{_short([weights, made_by, *(v[key] for key in of)])}")
         files = {"store": store, "weights": prepared, "test_view": place / "test_view.npy"}
         if v["view_bank"]:
             files["view_bank"] = place / "view_bank.npy"

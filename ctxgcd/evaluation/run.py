@@ -53,7 +53,7 @@ def score_run(
     """Score D^u (transductive) and the official test part (inductive) apart; write metrics.json and both CSVs.
 
     Args:
-        run: run.json of the training; everything in it is carried over.
+        run: run.json of the training; what it tells is carried over, but for the digests of modules.
         assignments: CSVs of id, predicted: one, or one a process (read_assignments).
         predictions: file of each of the sets `unlabelled` and `test`; a set without images gets the header alone.
         code: hash of the scoring code, kept as `scoring_code`.
@@ -84,7 +84,7 @@ def score_run(
         "variant": parameters.get("variant"),
         "scores": scores,
         "clusters": clusters,
-        **about,
+        **{key: value for key, value in about.items() if key != "modules"},
         "scoring_code": code,
     }
     write_text(metrics, json.dumps(content, indent=1) + "\n")

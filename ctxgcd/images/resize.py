@@ -1,4 +1,4 @@
-"""PIL's bicubic resize of 8-bit images in its integer arithmetic, so that small images are enlarged on the device."""
+"""The bicubic resize of images: PIL's own, and its integer arithmetic on a device."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass
 
 import torch
+from PIL import Image
 from torch import Tensor
 
 BITS = 22  # PIL rounds its weights to multiples of 2 ** -22 ...
@@ -83,3 +84,10 @@ def _bicubic(x: float) -> float:
     if x < 1:
         return ((A + 2) * x - (A + 3)) * x * x + 1
     return (((x - 5) * x + 8) * x - 4) * A if x < 2 else 0.0
+
+
+def resize_shorter(image: Image.Image, size: int) -> Image.Image:
+    """Resize the shorter side to `size` pixels, bicubic and antialiased, as torchvision's Resize does on PIL."""
+    width, height = image.size
+    scaled = (size, size * height // width) if width <= height else (size * width // height, size)
+    return image if image.size == scaled else image.resize(scaled, Image.Resampling.BICUBIC)

@@ -5,12 +5,3 @@ Every term is finite, with finite gradients, in every degenerate case: no labell
 part of the graph; so do a single class, a single row, or no class seen. Half-precision inputs are computed in
 float32. No function moves a value to the host.
 """
-
-from ctxgcd.losses import cluster, neighbourhood
-from ctxgcd.losses.cross_entropy import cross_entropy
-from ctxgcd.losses.distill import distill
-from ctxgcd.losses.entropy import entropy_gap
-from ctxgcd.losses.info_nce import info_nce
-from ctxgcd.losses.sup_con import sup_con
-
-__all__ = ["cluster", "cross_entropy", "distill", "entropy_gap", "info_nce", "neighbourhood", "sup_con"]

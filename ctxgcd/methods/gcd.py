@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from torch import nn
 
-from ctxgcd.methods.endings import BySemiKMeans
+from ctxgcd.methods.by_semi_kmeans import BySemiKMeans
 from ctxgcd.methods.step import Batch, Losses
 from ctxgcd.models.network import ContrastiveNetwork
 

@@ -6,13 +6,16 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Protocol
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn.functional import normalize
 
-from ctxgcd.losses import info_nce, sup_con
+from ctxgcd.losses.info_nce import info_nce
+from ctxgcd.losses.sup_con import sup_con
 from ctxgcd.methods.optimiser import parameter_groups
 from ctxgcd.methods.schedules import cosine_lr
 from ctxgcd.methods.step import Batch, Look, Losses, Plan
@@ -28,6 +31,16 @@ class Discovery:
     unlabelled: Tensor
     test: Tensor
     found: dict[str, Tensor]
+
+
+class Clustering(Protocol):
+    """A method that trains nothing and clusters frozen features."""
+
+    def cluster(
+        self, unlabelled: NDArray[np.floating], test: NDArray[np.floating]
+    ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.floating]]:
+        """Clusters of D^u and of the test part, by their frozen features [n, d], and the centres [K, d]."""
+        ...
 
 
 class Method(ABC):
@@ -122,7 +135,7 @@ class Method(ABC):
     def discover(
         self, network: Any, features: Callable[[Tensor], Tensor], labels: Tensor, unlabelled: Tensor, test: Tensor
     ) -> Discovery:
-        """Give a class to each image of D^u and of the test part, after the last epoch (methods/endings.py).
+        """Give a class to each image of D^u and of the test part, after the last epoch.
 
         Args:
             features: ids int64 [n] -> float32 [n, dim], the tail's feature of the test view.

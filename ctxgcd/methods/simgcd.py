@@ -7,8 +7,10 @@ from dataclasses import replace
 import torch
 from torch import Tensor, nn
 
-from ctxgcd.losses import cross_entropy, distill, entropy_gap
-from ctxgcd.methods.endings import ByClassifier
+from ctxgcd.losses.cross_entropy import cross_entropy
+from ctxgcd.losses.distill import distill
+from ctxgcd.losses.entropy import entropy_gap
+from ctxgcd.methods.by_classifier import ByClassifier
 from ctxgcd.methods.schedules import teacher_temperature
 from ctxgcd.methods.step import Batch, Look, Losses, Plan
 from ctxgcd.models.network import Network, Outputs

@@ -7,22 +7,14 @@ from pathlib import Path
 from typing import Any
 
 from ctxgcd.config import Params
+from ctxgcd.pipeline import code
+from ctxgcd.pipeline.cache import kept
+from ctxgcd.pipeline.identity import ESTIMATED, estimate_file, read_estimate
 from ctxgcd.plan.rates import Measured, Memory, Rate
 from ctxgcd.plan.work import Work, classes_of, images_in, kept_views, work_of
 from ctxgcd.row_names import parse_row
-from ctxgcd.runs import (
-    ESTIMATED,
-    Run,
-    backbone_of,
-    code_hash,
-    estimate_file,
-    identity,
-    protocol_of,
-    read_estimate,
-    resolve,
-)
+from ctxgcd.runs import Run, backbone_of, protocol_of, resolve
 from ctxgcd.targets import BASELINE, existing_metrics
-from ctxgcd.training import finished
 
 DONE, FOUND, TO_TRAIN, TO_MAKE = "done", "in work/runs", "to train", "to make"
 KEPT = "(kept features)"  # stands for a row: what the runs of a benchmark share
@@ -63,7 +55,7 @@ def plan(params: Params, runs: list[Run], past: Measured) -> list[Line]:
         images, to_train = images_in(entry), []
         for run in (run for run in runs if run.benchmark == benchmark):
             p = resolve(params, benchmark, run.row, run.seed)
-            state = DONE if run in done else FOUND if _is_found(run, p) else TO_TRAIN
+            state = DONE if run in done else FOUND if _is_found(run, p, entry.reader) else TO_TRAIN
             work = work_of(images, classes_of(entry, p), p)
             rate, memory = past.rate(benchmark, p), past.memory(benchmark, p)
             lines.append(Line(benchmark, run.row, run.seed, state, work, rate, memory))
@@ -77,12 +69,12 @@ def plan(params: Params, runs: list[Run], past: Measured) -> list[Line]:
     return lines
 
 
-def _is_found(run: Run, parameters: dict[str, Any]) -> bool:
+def _is_found(run: Run, parameters: dict[str, Any], reader: str) -> bool:
     """Whether the run was finished before, with these parameters, split and code, and will be taken from work/runs."""
     split, estimate = Path(f"results/splits/{run.benchmark}.sha256"), estimate_file(run.benchmark)
     if parameters["K"] == ESTIMATED and estimate.is_file():
         parameters = parameters | {"K": read_estimate(estimate)}
     if not split.is_file() or parameters["K"] == ESTIMATED:
         return False
-    own = identity(parameters, split.read_text(encoding="utf-8").strip(), code_hash())
-    return (finished.folder_of(Path("work/runs"), own, run.row) / "finished").is_dir()
+    made_by = code.of_row(reader, parse_row(run.row)).hash
+    return kept(Path("work/runs"), parameters, split.read_text(encoding="utf-8").strip(), made_by) is not None

@@ -6,11 +6,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ctxgcd.benchmarks import place_of
+from ctxgcd.benchmarks.places import place_of
 from ctxgcd.benchmarks.registry import source_of
 from ctxgcd.catalogue import METHODS
 from ctxgcd.config import Benchmark, Images, completed
-from ctxgcd.runs import ESTIMATED, k_of
+from ctxgcd.pipeline.identity import ESTIMATED
+from ctxgcd.runs import k_of
 
 
 @dataclass(frozen=True)

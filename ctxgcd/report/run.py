@@ -12,9 +12,10 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from ctxgcd.benchmarks.split import read_split
+from ctxgcd.benchmarks.split_file import read_split
 from ctxgcd.errors import UserError
 from ctxgcd.files import replacing, undamaged
+from ctxgcd.pipeline.code import reached
 from ctxgcd.plots.embedding import project, read_features
 from ctxgcd.plots.palette import in_places
 from ctxgcd.report.confusion import commonest, confusion, matrix, per_class
@@ -23,7 +24,6 @@ from ctxgcd.report.gallery import Gallery, Group, Picture, distances, first
 from ctxgcd.report.packed import Packed
 from ctxgcd.report.page import Block, Notes, Section
 from ctxgcd.report.thumbnails import sheet, thumbnail
-from ctxgcd.runs import code_hash
 
 TYPICAL, UNCERTAIN = 10, 5
 MOST_GROUPS = 60  # in a gallery: what a reader still looks through
@@ -106,7 +106,7 @@ def embedding_block(made: Made) -> Block:
 
 def _projected(features: NDArray[np.float32]) -> NDArray[np.float32]:
     """Project features as the figure does, once: what was computed is kept in work/, where all can be deleted."""
-    content = hashlib.sha256(code_hash(["plots/embedding.py"]).encode() + features.tobytes()).hexdigest()[:16]
+    content = hashlib.sha256(reached("ctxgcd.plots.embedding").hash.encode() + features.tobytes()).hexdigest()[:16]
     file = Path("work/report") / f"{content}.npy"
     if file.is_file():
         with undamaged(file):

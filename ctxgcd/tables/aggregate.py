@@ -26,7 +26,7 @@ STATISTICS = ("mean", "std", "published", "difference")
 COLUMNS = [
     *("benchmark", "method", "set", "metric", "K", "K_source", "epoch", "n"),
     *(f"{q}_{c}" for q in QUANTITIES for c in (*STATISTICS, "verdict")),
-    *("images", "seeds", *(f"{q}_per_seed" for q in QUANTITIES), "environment", "collapsed", "note"),
+    *("images", "seeds", *(f"{q}_per_seed" for q in QUANTITIES), "environment", "code", "collapsed", "note"),
 ]
 TEXTS = [c for c in COLUMNS if c not in INTEGERS and not c.endswith(STATISTICS)]
 
@@ -69,10 +69,12 @@ def scores_of(
         if run["row"] in rows and run["benchmark"] in benchmarks:
             whole = {key: run[key] for key in REQUIRED if key != "scores"}
             whole |= {"environment": run.get("environment", {}), "collapsed": run.get("collapsed", False)}
+            whole |= {"code": run.get("true_code", "")}
             lines += [{**whole, **score, "images": score["n"]} for score in run["scores"]]
     columns = [
         *(key for key in REQUIRED if key != "scores"),
         "environment",
+        "code",
         "collapsed",
         "set",
         "metric",
@@ -110,6 +112,7 @@ def _entry(group: pd.DataFrame, published: Mapping[str, float] | None, benchmark
         "n": len(group),
         "seeds": " ".join(map(str, group["seed"])),
         "environment": environment_text(group["environment"]),
+        "code": " ".join(dict.fromkeys(group["code"])),
         "collapsed": " ".join(map(str, group.loc[group["collapsed"].astype(bool), "seed"])),
         **{c: group[c].iloc[0] if len(group) else None for c in ("K", "K_source", "epoch", "images")},
     }

@@ -8,7 +8,7 @@ from typing import Any
 
 from ctxgcd.errors import UserError
 from ctxgcd.files import read_object
-from ctxgcd.runs import parameters_hash
+from ctxgcd.pipeline.identity import parameters_hash
 
 
 def read_scores(files: Sequence[Path], asked: Sequence[str]) -> list[dict[str, Any]]:

@@ -16,7 +16,8 @@ from ctxgcd.errors import UserError
 from ctxgcd.files import on_disk
 from ctxgcd.models import weights
 
-SCHEMA = 2  # docs/migration.md says what each one is, and what to do with an older file
+# Of each kind of file: docs/migration.md says what each one is, and what to do with an older file.
+SCHEMAS = {"ctxgcd-state": 3, "ctxgcd-model": 2, "ctxgcd-discovery": 2}
 PATIENCE = 60.0  # seconds that a training waits for another one of the same run: an orphan ends in a step's time
 
 
@@ -47,7 +48,7 @@ def owned(folder: Path, patience: float = PATIENCE) -> Iterator[None]:
 
 def save(path: Path, kind: str, content: Mapping[str, Any]) -> None:
     """Write `content` with its kind, schema and digest to a temporary name, then move it into place."""
-    weights.save(path, {"kind": kind, "schema": SCHEMA, "digest": digest(content), **content})
+    weights.save(path, {"kind": kind, "schema": SCHEMAS[kind], "digest": digest(content), **content})
 
 
 def load(path: Path, kind: str, anew: str = "delete it to start that run anew") -> dict[str, Any]:
@@ -63,9 +64,10 @@ def load(path: Path, kind: str, anew: str = "delete it to start that run anew") 
         ) from None
     if not isinstance(content, dict) or content.pop("kind", None) != kind:
         raise UserError(f"{path} is no {kind} of ctxgcd; give the right file, or {anew}")
-    if (schema := content.pop("schema", None)) != SCHEMA:
+    if (schema := content.pop("schema", None)) != SCHEMAS[kind]:
         raise UserError(
-            f"{path} has schema {schema}, but this version reads schema {SCHEMA}; {anew}, or see docs/migration.md"
+            f"{path} has schema {schema}, but this version reads schema {SCHEMAS[kind]}; {anew}, or see "
+            "docs/migration.md"
         )
     if content.pop("digest", None) != digest(content):
         raise UserError(f"{path} is damaged: its content is not what was written; {anew}")

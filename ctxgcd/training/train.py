@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Mapping
-from dataclasses import replace
+from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -14,23 +13,17 @@ import numpy as np
 import pandas as pd
 import torch
 import yaml
-from torch import nn
 
-from ctxgcd.catalogue import METHODS, all_terms, load
-from ctxgcd.config import completed
 from ctxgcd.errors import UserError
 from ctxgcd.features import load_kept
 from ctxgcd.files import clear_unfinished, replacing, write_rows, write_text
-from ctxgcd.images.store import open_store
-from ctxgcd.images.views import Cropper
-from ctxgcd.methods.method import Discovery, Method
-from ctxgcd.methods.returned import known, returned
-from ctxgcd.models import weights
-from ctxgcd.models.backbone import Backbone
+from ctxgcd.methods.method import Clustering, Discovery, Method
+from ctxgcd.methods.returned import returned
 from ctxgcd.models.network import TailNetwork
 from ctxgcd.models.precision import has_bf16
 from ctxgcd.training import checkpoint, finished, record
-from ctxgcd.training.devices import compiled, compute_alike
+from ctxgcd.training.devices import compute_alike
+from ctxgcd.training.inputs import load_backbone, open_cropper, placed
 from ctxgcd.training.loop import train
 from ctxgcd.training.processes import ALONE, Processes
 from ctxgcd.training.row import Row
@@ -43,21 +36,25 @@ SAMPLE = 2000  # images of D^u whose features are kept for the embedding figure
 def run(
     parameters: dict[str, Any],
     *,
+    method: Method | Clustering,
     split: pd.DataFrame,
     files: Mapping[str, Path],
     state: Path,
     device: torch.device,
     about: Mapping[str, str],
+    provenance: Mapping[str, Any] | None = None,
     processes: Processes = ALONE,
 ) -> None:
     """Train one run and keep its run.json, history.csv, params.yaml, final.pt, assignments.csv and embeddings.npz.
 
     Args:
         parameters: what runs.resolve gave.
+        method: the method of these parameters.
         split: the benchmark's split; of its classes only those of D^l are read.
         files: kept inputs by name: store, weights, test_view, view_bank; which ones depends on method and view bank.
         state: folder of the rolling checkpoint and of the finished run, own to this run's identity.
-        about: identity and hashes, to be recorded with the result.
+        about: identity and hashes that tell this run from any other, recorded in every file.
+        provenance: what else run.json tells of its making.
         processes: those that share the work; the first one writes.
     """
     torch.set_num_threads(parameters["threads"])
@@ -69,18 +66,16 @@ def run(
     begun = time.monotonic()
     by_id = split.sort_values("id")
     unlabelled, test = (split.loc[split.role == role, "id"].to_numpy() for role in ("unlabelled", "test"))
-    _check_k(parameters, split)
     sample = np.sort(np.random.RandomState(0).permutation(unlabelled)[:SAMPLE])
-    method, complete = load(parameters["method"], parameters.get("modifiers", ())), completed(parameters)
-    if not METHODS[parameters["method"]].trains:
+    if not isinstance(method, Method):
         frozen = load_kept(files["test_view"], (len(split),)).float().numpy()
-        clusters, of_test, centres = method(complete).cluster(frozen[unlabelled], frozen[test])
+        clusters, of_test, centres = method.cluster(frozen[unlabelled], frozen[test])
         history, features = [], frozen[sample]
         columns: tuple[str, ...] = ("epoch", "loss")
         final: dict[str, Any] = {"centres": torch.from_numpy(centres)}
         told: dict[str, Any] = {"epoch": 0, "active_from": {}, "shares": [], "trainable": {}}
     else:
-        row, source = _begun(method(complete), by_id, files, state, device, about, processes)
+        row, source = _begun(method, by_id, files, state, device, about, processes)
         train(row, source)
         features_of = partial(source.features, row.network)
         ids = [torch.tensor(part, device=device) for part in (unlabelled, test, sample)]
@@ -117,6 +112,7 @@ def run(
     checkpoint.save(made / "final.pt", "ctxgcd-model", {"parameters": parameters, **about, **final})
     told |= {
         **about,
+        **(provenance or {}),
         "seconds": round(time.monotonic() - begun, 2),
         **record.peak_memory_mb(device),
         "environment": record.environment(device),
@@ -127,53 +123,6 @@ def run(
     finished.keep(state)
     for left in (*state.glob("*last.pt"), *state.glob("*last_history.csv")):  # of the stage too
         left.unlink(missing_ok=True)
-
-
-def _check_k(parameters: Mapping[str, Any], split: pd.DataFrame) -> None:
-    """Refuse a K that this split cannot have, before anything is trained."""
-    labelled, k = split.loc[split.role == "labelled", "class_id"], parameters["K"]
-    where = f"benchmark {parameters['benchmark']}, row {parameters['row']}: K is {k}"
-    if (classes := int(labelled.max()) + 1) > k:
-        raise UserError(f"{where}, but the labelled images have {classes} classes; give a K of at least that")
-    by_clusters = METHODS[parameters["method"]].ending == "semi-supervised k-means"
-    pinned = labelled.nunique() if by_clusters else 0  # clusters that labelled images fill
-    if k - pinned > (unlabelled := int((split.role == "unlabelled").sum())):
-        raise UserError(f"{where}, too many for {unlabelled} unlabelled images; give a smaller K")
-
-
-def load_backbone(
-    parameters: Mapping[str, Any],
-    cut: Callable[[nn.Module], Backbone],
-    precision: str,
-    prepared: Path,
-    device: torch.device,
-) -> Backbone:
-    """The run's backbone with its prepared weights, cut, on the device; on a GPU its trunk is compiled."""
-    backbone = cut(weights.load(parameters["model"], parameters["crop"], prepared)).to(device)
-    return replace(backbone, trunk=compiled(backbone.trunk, parameters["crop"], precision, device))
-
-
-def open_cropper(parameters: Mapping[str, Any], store: Path, device: torch.device) -> Cropper:
-    """The run's store with its crop and normalisation, on the device where it fits into half of its free memory."""
-    packed = open_store(store)
-    if _fits(packed.pixels, "image store", device):
-        packed = packed.to(device)
-    return Cropper(packed, parameters["crop"], parameters["mean"], parameters["std"], device)
-
-
-def _placed(mapped: torch.Tensor, what: str, device: torch.device) -> torch.Tensor:
-    """A memory-mapped tensor, moved to the device where it fits."""
-    return mapped.to(device) if _fits(mapped, what, device) else mapped
-
-
-def _fits(mapped: torch.Tensor, what: str, device: torch.device) -> bool:
-    """Whether a GPU's free memory holds it twice; told where it does not. On a CPU it stays mapped."""
-    if device.type != "cuda":
-        return False
-    size, free = mapped.numel() * mapped.element_size(), torch.cuda.mem_get_info(device)[0]
-    if size >= free / 2:
-        print(f"the {what} stays on the disk: {size / 1e9:.0f} GB, free on the device {free / 1e9:.0f} GB")
-    return size < free / 2
 
 
 def _begun(
@@ -195,8 +144,8 @@ def _begun(
                 f"benchmark {parameters['benchmark']}, row {parameters['row']}: the method cuts the backbone in its "
                 "own way, so it needs fresh views; give view_bank 0"
             )
-        bank = _placed(load_kept(files["view_bank"], (bank_size * len(labels),)), "view bank", device)
-        test_view = _placed(load_kept(files["test_view"], (len(by_id),)), "kept test views", device)
+        bank = placed(load_kept(files["view_bank"], (bank_size * len(labels),)), "view bank", device)
+        test_view = placed(load_kept(files["test_view"], (len(by_id),)), "kept test views", device)
         views: BankViews | FreshViews = BankViews(bank.view(bank_size, len(labels), *bank.shape[1:]), test_view)
     else:
         cropper = open_cropper(parameters, files["store"], device)
@@ -204,6 +153,5 @@ def _begun(
     source = Source(views, labels, precision, parameters["seed"], processes)
     own = method.network(backbone.tail, backbone.dim, source.old_classes)
     network = returned(method, "network", own, TailNetwork).to(device)
-    known(method, "terms", method.terms(), all_terms(), "term", "`terms` of the entries in ctxgcd/catalogue.py")
     title = f"{parameters['benchmark']} {parameters['row']} seed {parameters['seed']}"
     return Row(method, network.eval(), state / "last.pt", title, about), source

@@ -260,7 +260,7 @@ def test_an_empty_folder_is_no_run_made_since(capsys: pytest.CaptureFixture[str]
 def test_lr_leaves_all_out_and_scoring_none(published: Path, tmp_path: Path) -> None:
     folder = clone(published, tmp_path / "clone")
     code = folder / "ctxgcd" / "evaluation" / "scores.py"
-    code.write_text(code.read_text() + "\n# changed\n")
+    code.write_text(code.read_text() + "\nCHANGED = True\n")
     before = succeed(folder, *RESTORE)
     assert "3 of 3 recorded runs" in before
     assert NOTHING in succeed(folder, "snakemake", "--dry-run", "demo")
@@ -275,9 +275,9 @@ def test_lr_leaves_all_out_and_scoring_none(published: Path, tmp_path: Path) -> 
 @pytest.mark.parametrize(
     ("key", "value", "reason"),
     [
-        ("split_sha256", "0", "another split than the recorded one"),
-        ("code", "0", "another training code"),
-        ("identity", "0", "its identity is not that of its parameters, split and code"),
+        ("split_sha256", "0", "another split ("),
+        ("modules", None, "it was made before run.json told the code module by module (docs/migration.md)"),
+        ("modules", {}, "ctxgcd/benchmarks/opening.py is new, "),
         ("parameters", {}, "other parameters (row is"),
     ],
 )
@@ -288,11 +288,11 @@ def test_a_difference_is_said_in_words(
     monkeypatch.chdir(tmp_path)
     params, simgcd = read(made / "params.yaml"), Run("fashion", "simgcd", 0)
     assert difference(params, simgcd) == ""
-    file = Path(simgcd.file("metrics.json"))
+    file = Path(simgcd.file("run.json"))
     file.write_text(json.dumps(json.loads(file.read_text()) | {key: value}))
     assert difference(params, simgcd).startswith(reason)
     file.write_text("{")
-    assert difference(params, simgcd) == "its metrics.json is missing or damaged"
+    assert difference(params, simgcd) == "its run.json is missing or damaged"
 
 
 def test_an_estimate_made_in_another_way_leaves_its_runs_out(

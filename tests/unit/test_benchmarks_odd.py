@@ -12,9 +12,10 @@ import numpy as np
 import pytest
 from scipy.io import savemat
 
-from ctxgcd.benchmarks import class_lists, use_places
+from ctxgcd.benchmarks import class_lists
 from ctxgcd.benchmarks.check import check, check_section
 from ctxgcd.benchmarks.fingerprint import ABSENT, CACHE, data_fingerprint, record_file
+from ctxgcd.benchmarks.places import use_places
 from ctxgcd.benchmarks.registry import SOURCES
 from ctxgcd.config import parse
 from ctxgcd.errors import UserError

@@ -13,11 +13,13 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from ctxgcd.benchmarks import class_lists, embedded, folder_of, scars
+from ctxgcd.benchmarks import class_lists, scars
 from ctxgcd.benchmarks.check import check, table
 from ctxgcd.benchmarks.fingerprint import fingerprint
+from ctxgcd.benchmarks.opening import MissingData, open_rgb
+from ctxgcd.benchmarks.places import embedded, folder_of
 from ctxgcd.benchmarks.registry import SOURCES
-from ctxgcd.benchmarks.source import MANIFEST_COLUMNS, MissingData, open_rgb
+from ctxgcd.benchmarks.source import MANIFEST_COLUMNS
 from ctxgcd.benchmarks.split import make_split
 from ctxgcd.benchmarks.unpickle import load_pickle
 from ctxgcd.errors import UserError

@@ -13,7 +13,8 @@ from ctxgcd.benchmarks import class_lists
 from ctxgcd.benchmarks.class_lists import ClassList
 from ctxgcd.benchmarks.registry import SOURCES
 from ctxgcd.benchmarks.source import as_manifest
-from ctxgcd.benchmarks.split import COLUMNS, make_split, read_split, trial_split, write_split
+from ctxgcd.benchmarks.split import make_split, trial_split
+from ctxgcd.benchmarks.split_file import COLUMNS, read_split, write_split
 from ctxgcd.errors import UserError
 
 SHARED = Path(__file__).parents[3] / "shared" / "data"

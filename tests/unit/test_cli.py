@@ -16,7 +16,8 @@ from types import ModuleType
 import pytest
 
 from ctxgcd import __version__, api
-from ctxgcd.cli import COMMANDS, completion, parser
+from ctxgcd.cli import completion
+from ctxgcd.cli.command import COMMANDS, parser
 from ctxgcd.config import Params
 from ctxgcd.differences import differences
 from ctxgcd.errors import UserError, nearest

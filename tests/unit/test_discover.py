@@ -28,7 +28,7 @@ from PIL import Image
 
 from ctxgcd import api
 from ctxgcd.benchmarks.own import images_below
-from ctxgcd.cli import main, parser
+from ctxgcd.cli.command import main, parser
 from ctxgcd.config import Params
 from ctxgcd.discover import export, model
 from ctxgcd.discover.run import _names
@@ -437,7 +437,7 @@ def test_a_mistake_is_told_before_torch_is_loaded(tmp_path: Path) -> None:
         "model holds no model.pt": ["export", "model", "x.onnx"],
     }
     code = (
-        "import io, json, sys\nfrom contextlib import redirect_stderr\nfrom ctxgcd.cli import main\n"
+        "import io, json, sys\nfrom contextlib import redirect_stderr\nfrom ctxgcd.cli.command import main\n"
         "for problem, words in json.loads(sys.argv[1]).items():\n"
         "    sys.argv = ['ctxgcd', *words]\n"
         "    with redirect_stderr(io.StringIO()) as told:\n"
@@ -519,7 +519,7 @@ def test_what_the_file_system_refuses_is_one_sentence_before_torch_is_loaded(
     (tmp_path / "gone").symlink_to("nowhere")
     (tmp_path / "locked").chmod(0)
     (tmp_path / "shut").chmod(0o555)
-    code = "import sys\nfrom ctxgcd.cli import main\ntry: main()\nfinally: print('torch' in sys.modules)\n"
+    code = "import sys\nfrom ctxgcd.cli.command import main\ntry: main()\nfinally: print('torch' in sys.modules)\n"
     bound = [] if os.getuid() else ["setpriv", "--bounding-set", "-dac_override,-dac_read_search"]
     command = [*bound, sys.executable, "-c", code, *words.split()]
     environment = os.environ | {"PYTHONPATH": str(ROOT)}

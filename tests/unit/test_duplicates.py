@@ -12,7 +12,8 @@ import pytest
 from PIL import Image, ImageFilter
 
 from ctxgcd.images.duplicates import NEAR, counts, find, thumbnails
-from ctxgcd.images.store import Store, open_store, pack
+from ctxgcd.images.pack import pack
+from ctxgcd.images.store import Store, open_store
 
 ROOT = Path(__file__).resolve().parents[2]
 

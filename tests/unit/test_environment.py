@@ -134,7 +134,9 @@ def test_what_pip_does_not_read_of_pyproject_does_nothing(checkout: Checkout) ->
     project = (checkout.folder / "pyproject.toml").read_text()
     checkout.write("pyproject.toml", project.replace("line-length = 120", "line-length = 100"))
     assert checkout.make() == ""
-    checkout.write("pyproject.toml", project.replace('ctxgcd = "ctxgcd.cli:main"', 'gcd = "ctxgcd.cli:main"'))
+    checkout.write(
+        "pyproject.toml", project.replace('ctxgcd = "ctxgcd.cli.command:main"', 'gcd = "ctxgcd.cli.command:main"')
+    )
     assert checkout.make().startswith("pyproject.toml changed; ")
 
 

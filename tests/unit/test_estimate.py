@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from ctxgcd.clustering.kmeans import kmeans
 from ctxgcd.errors import UserError
 from ctxgcd.estimate import estimate_k, estimate_to
-from ctxgcd.runs import read_estimate
+from ctxgcd.pipeline.identity import read_estimate
 
 HOW = {"most": 40, "restarts": 5, "seed": 0, "threads": 1}
 

@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from ctxgcd.benchmarks.split import DTYPES, read_split, write_split
+from ctxgcd.benchmarks.split_file import DTYPES, read_split, write_split
 from ctxgcd.errors import UserError
 from ctxgcd.evaluation.run import COLUMNS
 from ctxgcd.files import read_object, read_rows, refusals_named, require_writable, write_text

@@ -20,8 +20,10 @@ from ctxgcd.catalogue import METHODS
 from ctxgcd.errors import UserError
 from ctxgcd.images.sampler import draw_batches
 from ctxgcd.images.streams import Counted, Stream, generator
-from ctxgcd.losses import cross_entropy, info_nce
-from ctxgcd.methods.endings import ByClassifier
+from ctxgcd.losses.cross_entropy import cross_entropy
+from ctxgcd.losses.info_nce import info_nce
+from ctxgcd.methods.build import method_of
+from ctxgcd.methods.by_classifier import ByClassifier
 from ctxgcd.methods.method import Method
 from ctxgcd.methods.schedules import cosine_lr
 from ctxgcd.methods.simgcd import SimGCD
@@ -781,7 +783,8 @@ def made_run(folder: Path, split: pd.DataFrame, kept: Path, **changes: Any) -> P
     named = {"benchmark": "mine", "row": changes.get("method", "full"), "projector_width": 16, "projection_dim": 7}
     p = parameters(**{"epochs": 2, "T_warm": 1, **tiny, **named, **changes})
     files = {name: kept / f"{name}.npy" for name in ("test_view", "view_bank")} | {"weights": kept / "weights.pt"}
-    train.run(p, split=split, files=files, state=folder, device=torch.device("cpu"), about=ABOUT)
+    method, device = method_of(p), torch.device("cpu")
+    train.run(p, method=method, split=split, files=files, state=folder, device=device, about=ABOUT)
     return folder
 
 

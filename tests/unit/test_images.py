@@ -19,13 +19,15 @@ from torchvision import transforms
 from torchvision.transforms import InterpolationMode
 from torchvision.transforms import functional as F
 
-from ctxgcd.benchmarks import source
+from ctxgcd.benchmarks import opening
+from ctxgcd.benchmarks.opening import open_rgb
 from ctxgcd.benchmarks.registry import SOURCES
-from ctxgcd.benchmarks.source import open_rgb
 from ctxgcd.errors import UserError
 from ctxgcd.features import extract_test_view, extract_view_bank, load_kept
+from ctxgcd.images.pack import pack
+from ctxgcd.images.resize import resize_shorter
 from ctxgcd.images.sampler import draw_batches
-from ctxgcd.images.store import Store, open_store, pack, pixels_file, resize_shorter
+from ctxgcd.images.store import Store, open_store, pixels_file
 from ctxgcd.images.streams import Counted, Stream, counted, generator
 from ctxgcd.images.views import Cropper
 from ctxgcd.models.backbone import Backbone
@@ -532,7 +534,7 @@ def test_an_image_that_may_not_be_read(tmp_path: Path) -> None:
     """Permissions bind root too, once it gives up the capability to ignore them."""
     Image.new("RGB", (9, 9)).save(tmp_path / "a.png")
     (tmp_path / "a.png").chmod(0)
-    code = "from pathlib import Path\nfrom ctxgcd.benchmarks.source import open_rgb\nopen_rgb(Path('a.png'))"
+    code = "from pathlib import Path\nfrom ctxgcd.benchmarks.opening import open_rgb\nopen_rgb(Path('a.png'))"
     bound = [] if os.getuid() else ["setpriv", "--bounding-set", "-dac_override,-dac_read_search"]
     environment = os.environ | {"PYTHONPATH": str(Path(__file__).resolve().parents[2])}
     command = [*bound, sys.executable, "-c", code]
@@ -546,6 +548,6 @@ def test_a_panorama_is_read_and_a_bomb_named(tmp_path: Path, monkeypatch: pytest
     before = Image.MAX_IMAGE_PIXELS
     assert open_rgb(tmp_path / "wide.png", as_seen=True).size == (20_000, 10_000)
     assert before == Image.MAX_IMAGE_PIXELS
-    monkeypatch.setattr(source, "LARGEST", 1000)
+    monkeypatch.setattr(opening, "LARGEST", 1000)
     with pytest.raises(UserError, match=r"wide.png cannot be decoded as an image \(more than 2,000 pixels\)"):
         open_rgb(tmp_path / "wide.png", as_seen=True)

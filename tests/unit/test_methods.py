@@ -13,7 +13,12 @@ from ctxgcd.catalogue import METHODS
 from ctxgcd.clustering.neighbours import nearest
 from ctxgcd.context import pairs
 from ctxgcd.images.streams import generator
-from ctxgcd.losses import cluster, cross_entropy, distill, entropy_gap, info_nce, neighbourhood, sup_con
+from ctxgcd.losses import cluster, neighbourhood
+from ctxgcd.losses.cross_entropy import cross_entropy
+from ctxgcd.losses.distill import distill
+from ctxgcd.losses.entropy import entropy_gap
+from ctxgcd.losses.info_nce import info_nce
+from ctxgcd.losses.sup_con import sup_con
 from ctxgcd.methods import full
 from ctxgcd.methods.full import Full
 from ctxgcd.methods.gcd import GCD

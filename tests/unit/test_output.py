@@ -26,7 +26,7 @@ def compute(out: Path, asked: dict[str, Any], name: str, images: str = "images-1
     output.begin()
     place = output.folder(output.folder(output.work / images) / f"run-{name}")
     (place / "state").write_text(name)
-    with output.replaced(place) as (new, facts):
+    with output.replaced(place, "this code") as (new, facts):
         facts["name"] = name
         for result in WRITTEN[name]:
             (new / result).write_text(name)
@@ -54,7 +54,7 @@ def test_results_that_fail_halfway_leave_the_old_ones(tmp_path: Path) -> None:
     output = Output(tmp_path, NEW)
     output.begin()
     place = output.folder(tmp_path / "work/images-2")
-    with suppress(KeyboardInterrupt), output.replaced(place) as (new, _):
+    with suppress(KeyboardInterrupt), output.replaced(place, "this code") as (new, _):
         (new / "predictions.csv").write_text("new")
         raise KeyboardInterrupt
     assert not new.exists()
@@ -71,17 +71,15 @@ def test_what_a_killed_call_was_writing_takes_no_room(tmp_path: Path) -> None:
     assert not (tmp_path / "work/new").exists()
 
 
-def test_whole_results_of_the_same_request_and_code_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_whole_results_of_the_same_request_and_code_are_told(tmp_path: Path) -> None:
     compute(tmp_path, OLD, "old")
     output, place = Output(tmp_path, OLD), tmp_path / "work/images-1/run-old"
-    assert output.finished(place) == {"name": "old"}
-    assert Output(tmp_path, NEW).finished(place) is None
-    assert output.finished(tmp_path / "work/images-1/run-new") is None  # of other weights, say
-    with monkeypatch.context() as patched:
-        patched.setattr("ctxgcd.discover.output.code_hash", lambda parts: "of another version")
-        assert output.finished(place) is None
+    assert output.finished(place, "this code") == {"name": "old"}
+    assert Output(tmp_path, NEW).finished(place, "this code") is None
+    assert output.finished(tmp_path / "work/images-1/run-new", "this code") is None  # of other weights, say
+    assert output.finished(place, "another") is None
     (tmp_path / "report.html").unlink()
-    assert output.finished(place) is None
+    assert output.finished(place, "this code") is None
 
 
 def test_what_differs_is_told_by_the_options_of_the_command(tmp_path: Path, capsys: Any) -> None:

@@ -18,12 +18,14 @@ from ctxgcd.bench.training import CROP, MODEL, works
 from ctxgcd.config import Images, Params, parse
 from ctxgcd.errors import UserError
 from ctxgcd.models.backbone import cut
+from ctxgcd.pipeline import code
+from ctxgcd.pipeline.identity import identity
 from ctxgcd.plan import rates, sizes
 from ctxgcd.plan.lines import KEPT, plan
 from ctxgcd.plan.plan import write_plan
 from ctxgcd.plan.rates import Measured, measured
 from ctxgcd.plan.work import Work, kept_views, work_of
-from ctxgcd.runs import Run, code_hash, identity, resolve
+from ctxgcd.runs import Run, resolve
 from ctxgcd.targets import refuse_unknown_rules, runs_behind
 from ctxgcd.training import views
 
@@ -343,7 +345,11 @@ def test_a_run_that_was_finished_before_is_found_again(params: Params) -> None:
     split.parent.mkdir(parents=True)
     split.write_text("abc\n")
     assert [line.state for line in plan(params, [run], NOTHING) if line.seed == 0] == ["to train"]
-    kept = Path("work/runs", f"{identity(resolve(params, *astuple(run)), 'abc', code_hash())}-simgcd", "finished")
+    kept = Path(
+        "work/runs",
+        f"{identity(resolve(params, *astuple(run)), 'abc', code.run('sheet', 'simgcd').hash)}-simgcd",
+        "finished",
+    )
     kept.mkdir(parents=True)
     (line,) = plan(params, [run], NOTHING)  # no kept features are asked for, either
     assert (line.state, line.hours) == ("in work/runs", 0)

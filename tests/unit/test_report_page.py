@@ -21,7 +21,7 @@ import pytest
 import yaml
 from PIL import Image
 
-from ctxgcd.benchmarks.split import read_split
+from ctxgcd.benchmarks.split_file import read_split
 from ctxgcd.config import Params, parse
 from ctxgcd.errors import UserError
 from ctxgcd.evaluation.run import score_run

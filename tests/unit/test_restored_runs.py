@@ -28,8 +28,8 @@ def test_a_run_without_one_of_its_files_differs(
     Path(run.folder).mkdir(parents=True)
     for name in finished.FILES:
         Path(run.file(name)).write_text("{}")
-    assert difference(params, run) == "its metrics.json is missing or damaged"
-    Path(run.file("metrics.json")).write_text('{"parameters": {}}')
+    assert difference(params, run) == "its run.json is missing or damaged"
+    Path(run.file("run.json")).write_text('{"parameters": {}}')
     assert difference(params, run).startswith("other parameters")
     Path(run.file("final.pt")).unlink()
     assert difference(params, run) == "it lacks final.pt"

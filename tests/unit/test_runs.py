@@ -19,10 +19,12 @@ from ctxgcd.config import Params, completed, parse
 from ctxgcd.errors import UserError
 from ctxgcd.methods.step import Batch
 from ctxgcd.names import NOT_IN_PAPER
+from ctxgcd.pipeline.identity import identity, read_estimate
+from ctxgcd.pipeline.possible import check_asked
 from ctxgcd.plan.sizes import disk_of
 from ctxgcd.plan.work import images_around, images_in
 from ctxgcd.row_names import parse_row
-from ctxgcd.runs import identity, resolve
+from ctxgcd.runs import resolve
 from ctxgcd.sections import Closed
 from ctxgcd.tables.display import method_name
 from ctxgcd.tables.published import published_value
@@ -529,13 +531,13 @@ def test_own_images_that_are_not_counted_yet(committed: dict[str, Any], tmp_path
 
 
 def test_only_asked_runs_of_the_benchmark_are_refused(params: Params, monkeypatch: pytest.MonkeyPatch) -> None:
-    runs.check_asked("cub", 1)  # nothing is asked for
+    check_asked("cub", 1)  # nothing is asked for
     limits = [resolve(params, "cub", row, 0) for row in ("kmeans", "simgcd")]
     monkeypatch.setenv("CTXGCD_RUNS", json.dumps([one | {"K": 4} for one in limits]))
-    runs.check_asked("cub", 128)
-    runs.check_asked("scars", 1)
-    assert "row simgcd: batch_size 128 exceeds the 127 training images" in told(lambda: runs.check_asked("cub", 127))
-    assert "row kmeans: K is 4 but there are only 3" in told(lambda: runs.check_asked("cub", 3))
+    check_asked("cub", 128)
+    check_asked("scars", 1)
+    assert "row simgcd: batch_size 128 exceeds the 127 training images" in told(lambda: check_asked("cub", 127))
+    assert "row kmeans: K is 4 but there are only 3" in told(lambda: check_asked("cub", 3))
 
 
 def test_what_is_just_possible(committed: dict[str, Any]) -> None:
@@ -824,7 +826,7 @@ def test_k_is_true_given_or_estimated(params: Params, committed: dict[str, Any])
 def test_an_estimate_is_read_from_its_file(tmp_path: Path) -> None:
     file = tmp_path / "cub50.json"
     file.write_text('{"K": 61}')
-    assert runs.read_estimate(file) == 61
+    assert read_estimate(file) == 61
     for text in (
         "",
         "{}",
@@ -837,8 +839,8 @@ def test_an_estimate_is_read_from_its_file(tmp_path: Path) -> None:
         '{"K": "12"}',
     ):
         file.write_text(text)
-        assert "delete it and run the same command again" in told(lambda: runs.read_estimate(file))
-    assert "none.json cannot be read" in told(lambda: runs.read_estimate(tmp_path / "none.json"))
+        assert "delete it and run the same command again" in told(lambda: read_estimate(file))
+    assert "none.json cannot be read" in told(lambda: read_estimate(tmp_path / "none.json"))
 
 
 def test_gcd_reads_what_it_uses(params: Params) -> None:

@@ -21,8 +21,9 @@ from torchvision.transforms import functional as F
 
 from ctxgcd.benchmarks.registry import SOURCES
 from ctxgcd.errors import UserError
+from ctxgcd.images.pack import CHUNK, pack
 from ctxgcd.images.resize import Taps, enlarge, enlarging_taps
-from ctxgcd.images.store import CHUNK, open_store, pack, pixels_file
+from ctxgcd.images.store import open_store, pixels_file
 from ctxgcd.images.views import Cropper
 from tests.fixtures import write_fixture
 
@@ -177,7 +178,7 @@ def test_nothing_to_pack(tmp_path: Path) -> None:
 def packing(folder: Path, out: Path, workers: int) -> subprocess.Popen[bytes]:
     """Pack everything of a folder in a process of its own, with its workers in one group."""
     code = (
-        "from pathlib import Path\nfrom ctxgcd.images.store import pack\n"
+        "from pathlib import Path\nfrom ctxgcd.images.pack import pack\n"
         f"folder = Path({str(folder)!r})\nnames = sorted(path.name for path in folder.iterdir())\n"
         f"print(pack('cub', folder, names, 24, Path({str(out)!r}), {workers}))"
     )
@@ -238,7 +239,7 @@ def test_a_foreign_or_damaged_part_is_not_gone_on_with(tmp_path: Path, fault: st
 def test_a_killed_call_leaves_no_process_behind(tmp_path: Path) -> None:
     write(tmp_path / "images", 6 * CHUNK, side=80)
     process = packing(tmp_path / "images", tmp_path / "store.npz", 2)
-    while lines(tmp_path / ".store.journal") < 2:
+    while lines(tmp_path / ".store.journal") < 2 and process.poll() is None:
         time.sleep(0.01)
     process.kill()  # it alone, not its workers
     process.communicate(timeout=30)  # its output ends with the last process that could write there
@@ -269,7 +270,7 @@ def test_a_full_disk_is_one_sentence_and_keeps_the_part(tmp_path: Path) -> None:
     names = write(tmp_path / "images", 2 * CHUNK)
     code = (
         "import resource, signal\nfrom pathlib import Path\nfrom ctxgcd.errors import reported\n"
-        "from ctxgcd.images.store import pack\nsignal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"
+        "from ctxgcd.images.pack import pack\nsignal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"
         "resource.setrlimit(resource.RLIMIT_FSIZE, (800_000, 800_000))\n"
         f"folder = Path({str(tmp_path / 'images')!r})\n"
         f"with reported():\n    pack('cub', folder, {names!r}, 24, Path({str(tmp_path / 'store.npz')!r}), 1)\n"

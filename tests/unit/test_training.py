@@ -27,7 +27,7 @@ from ctxgcd.files import write_rows
 from ctxgcd.images.store import Store
 from ctxgcd.images.streams import Draws, Stream, generator
 from ctxgcd.images.views import Cropper
-from ctxgcd.losses import info_nce
+from ctxgcd.losses.info_nce import info_nce
 from ctxgcd.methods import full
 from ctxgcd.methods.full import Full
 from ctxgcd.methods.method import Method
@@ -35,10 +35,10 @@ from ctxgcd.methods.schedules import cosine_lr
 from ctxgcd.methods.step import Batch, Losses, Rows, weighted
 from ctxgcd.models.backbone import Backbone
 from ctxgcd.models.network import Network
+from ctxgcd.pipeline.possible import check_k
 from ctxgcd.training import checkpoint, loop, views
 from ctxgcd.training.row import Row
 from ctxgcd.training.source import Source
-from ctxgcd.training.train import _check_k
 from ctxgcd.training.views import BankViews, FreshViews
 
 torch.set_num_threads(1)
@@ -482,7 +482,7 @@ def test_a_finished_state_is_not_trained_again(tmp_path: Path) -> None:
 def test_state_holds_tensors_and_plain_types(tmp_path: Path) -> None:
     made, _ = trained(tmp_path, "a.pt")
     state = torch.load(tmp_path / "a.pt", weights_only=True)
-    assert (state["kind"], state["schema"]) == ("ctxgcd-state", checkpoint.SCHEMA)
+    assert (state["kind"], state["schema"]) == ("ctxgcd-state", checkpoint.SCHEMAS["ctxgcd-state"])
     assert state["parameters"] == made.row.parameters
     assert state["history"] == made.row.history
     assert {path.name for path in tmp_path.iterdir()} == {"a.pt", "a_history.csv"}
@@ -491,7 +491,7 @@ def test_state_holds_tensors_and_plain_types(tmp_path: Path) -> None:
 WORDS = {
     **dict.fromkeys(("cut", "empty", "text"), "cannot be read, is damaged or no file of ctxgcd"),
     **dict.fromkeys(("list", "other kind"), "is no ctxgcd-state of ctxgcd"),
-    "other schema": f"has schema 99, but this version reads schema {checkpoint.SCHEMA}",
+    "other schema": f"has schema 99, but this version reads schema {checkpoint.SCHEMAS['ctxgcd-state']}",
     "one bit": "is damaged: its content is not what was written",
     "of another run": "is the state of another run",
 }
@@ -754,6 +754,6 @@ def test_an_impossible_k_is_refused_before_training(method: str, k: int, words: 
     p = {"benchmark": "mine", "row": f"{method}+K={k}", "method": method, "K": k}
     if words:
         with pytest.raises(UserError, match=rf"benchmark mine, row {method}\+K={k}: K is {k}, .*{words}"):
-            _check_k(p, split)
+            check_k(p, split)
     else:
-        _check_k(p, split)
+        check_k(p, split)

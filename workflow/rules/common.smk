@@ -11,7 +11,7 @@ from types import SimpleNamespace
 from snakemake.cli import get_argument_parser
 
 from ctxgcd import available, runs, targets
-from ctxgcd.benchmarks import use_places
+from ctxgcd.benchmarks.places import use_places
 from ctxgcd.benchmarks.check import problem_of
 from ctxgcd.benchmarks.fetch import ARCHIVES
 from ctxgcd.benchmarks.fingerprint import data_fingerprint
@@ -21,6 +21,9 @@ from ctxgcd.config import Official
 from ctxgcd.config import parse as parse_params
 from ctxgcd.errors import UserError, reported
 from ctxgcd.last_words import repeat_last_words
+from ctxgcd.pipeline import code
+from ctxgcd.pipeline.identity import ESTIMATED, parameters_hash, short_hash
+from ctxgcd.pipeline.why import why
 from ctxgcd.plan.plan import write_plan
 from ctxgcd.row_names import parse_row
 from ctxgcd.stopping import sign, stop_jobs_too
@@ -43,8 +46,6 @@ with reported(job=False):
     for warning in targets.check(PARAMS, TARGETS):
         print(f"warning: {warning}", file=sys.stderr)
 
-TRAINING_CODE = runs.code_hash()
-
 
 wildcard_constraints:
     benchmark="|".join(PARAMS.benchmarks),
@@ -60,6 +61,15 @@ def section(benchmark):
     own = entry.model_dump(include={"reader", "folder", "images"})
     own |= runs.images_of(benchmark, entry)
     return json.dumps({"benchmark": benchmark, **own, **PARAMS.split.model_dump()})
+
+
+def reader_of(wildcards):
+    return PARAMS.benchmarks[wildcards.benchmark].reader
+
+
+def class_list_of(wildcards):
+    """The hash of the benchmark's class list: an edit of the list makes its split again."""
+    return runs.class_list_hash(PARAMS.benchmarks[wildcards.benchmark])
 
 
 def place(benchmark):
@@ -157,13 +167,16 @@ def weights_of(wildcards):
     """The prepared weights of the benchmark's backbone; a ViT's position embedding depends on the crop."""
     protocol = runs.protocol_of(PARAMS, wildcards.benchmark)
     backbone = PARAMS.backbones[protocol.backbone]
-    content = runs.short_hash(backbone.model, runs.weights_of(backbone))
+    content = short_hash(
+        backbone.model, runs.weights_of(backbone), code.script(code.WEIGHTS).hash
+    )
     return f"work/weights/{protocol.backbone}-{protocol.crop}-{content}.pt"
 
 
 def images_hash(wildcards):
     """Which images, of which data: their split, which numbers them alike whatever it draws, is no part of it."""
-    return runs.short_hash(images_of(wildcards), data_of(wildcards))
+    packed_by = code.pack(reader_of(wildcards)).hash
+    return short_hash(images_of(wildcards), data_of(wildcards), packed_by)
 
 
 def store_of(wildcards):
@@ -180,7 +193,10 @@ def pixels_of(wildcards):
 
 
 def features_folder(wildcards):
-    content = runs.short_hash(images_hash(wildcards), features_of(wildcards))
+    extracted_by = (code.script(code.WEIGHTS) | code.script(code.FEATURES)).hash
+    content = short_hash(
+        images_hash(wildcards), features_of(wildcards), extracted_by
+    )
     return f"work/features/{wildcards.benchmark}-{content}"
 
 
@@ -206,7 +222,7 @@ def kept_files(wildcards):
     else:
         files = {"weights": weights_of(wildcards), "store": store_of(wildcards)}
     kept = {name: ancient(file) for name, file in files.items()}
-    if p["K"] == runs.ESTIMATED:
+    if p["K"] == ESTIMATED:
         kept["estimate"] = f"results/estimates/{wildcards.benchmark}.json"
     return kept
 
@@ -263,7 +279,7 @@ def asked(files):
     """The hash of the parameters of each run of these metrics.json, as they are asked for now."""
     of = [run for file in files for run in targets.runs_behind(PARAMS, file)]
     return " ".join(
-        runs.parameters_hash(runs.resolve(PARAMS, run.benchmark, run.row, run.seed))
+        parameters_hash(runs.resolve(PARAMS, run.benchmark, run.row, run.seed))
         for run in of
     )
 

@@ -29,13 +29,15 @@ rule manifest:
     params:
         section=lambda w: section(w.benchmark),
         data=data_of,
+        code=lambda w: code.manifest(reader_of(w)).hash,
         # Not recorded, because it takes `input`: the same images at another place are the same.
         place=lambda w, input: place(w.benchmark),
     message:
         "Checking the data of {wildcards.benchmark} and listing its images"
     shell:
-        "python workflow/scripts/list_images.py --benchmark {params.section:q} --place {params.place:q}"
-        " --out {output:q} 2>&1 | tee {log:q}"
+        "{{ python workflow/scripts/check_data.py --benchmark {params.section:q} {params.place:q}"
+        " && python workflow/scripts/list_images.py --benchmark {params.section:q} --place {params.place:q}"
+        " --out {output:q}; }} 2>&1 | tee {log:q}"
 
 
 rule split:
@@ -53,6 +55,8 @@ rule split:
     params:
         section=lambda w: section(w.benchmark),
         data=data_of,
+        class_list=class_list_of,
+        code=lambda w: code.split(reader_of(w)).hash,
         place=lambda w, input: place(w.benchmark),
     message:
         "Splitting {wildcards.benchmark} into labelled, unlabelled and test images"
@@ -119,6 +123,8 @@ rule duplicates:
     priority: 40
     conda:
         "../envs/ctxgcd.yaml"
+    params:
+        code=code.script("find_duplicates").hash,
     message:
         "Looking for equal images in the parts of {wildcards.benchmark}"
     shell:
@@ -175,7 +181,7 @@ rule estimate_k:
             f"--{key} {value}"
             for key, value in runs.estimate_of(PARAMS, w.benchmark).items()
         ),
-        code=runs.code_hash(runs.ESTIMATE_CODE),
+        code=code.script("estimate_k").hash,
     message:
         "Estimating the number of classes of {wildcards.benchmark}"
     shell:

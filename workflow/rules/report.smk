@@ -12,6 +12,12 @@ rule plan:
         "Planned"
 
 
+# As `plan`.
+rule why:
+    message:
+        "Told"
+
+
 # Without a declared output: it tells what there is when it is asked, and asks for nothing to be made.
 rule status:
     log:

@@ -31,7 +31,7 @@ rule table:
         stem=lambda w, output: os.path.splitext(output[0])[0],
         request=lambda w: table_request(f"{w.kind}_{w.name}"),
         asked=lambda w, input: asked(input),
-        code=runs.code_hash(["tables"]),
+        code=code.script("make_table").hash,
     message:
         "Making the table {wildcards.kind}_{wildcards.name}"
     shell:
@@ -58,7 +58,7 @@ use rule table as partial_table with:
             f"{w.kind}_{w.name}", at_hand().lacking(f"{w.kind}_{w.name}")
         ),
         asked=lambda w, input: asked(input),
-        code=runs.code_hash(["tables"]),
+        code=code.script("make_table").hash,
     message:
         "Making what can be made of the table {wildcards.kind}_{wildcards.name}"
 
@@ -87,7 +87,7 @@ rule summary:
         "../envs/ctxgcd.yaml"
     params:
         asked=lambda w, input: asked(input),
-        code=runs.code_hash(["tables"]),
+        code=code.script("summarize_scores").hash,
     message:
         "Summarising the scores of {wildcards.benchmark}"
     shell:
@@ -111,7 +111,7 @@ rule audit_published:
     conda:
         "../envs/ctxgcd.yaml"
     params:
-        code=runs.code_hash(["tables"]),
+        code=code.script("audit_published").hash,
     message:
         "Checking the published tables against themselves"
     shell:
@@ -138,7 +138,7 @@ rule curves:
     conda:
         "../envs/ctxgcd.yaml"
     params:
-        code=runs.code_hash(["plots"]),
+        code=code.script("draw_curves").hash,
     message:
         "Drawing the training curves of {wildcards.benchmark}"
     shell:
@@ -162,7 +162,7 @@ rule sensitivity_figure:
     conda:
         "../envs/ctxgcd.yaml"
     params:
-        code=runs.code_hash(["plots"]),
+        code=code.script("draw_sensitivity").hash,
     message:
         "Drawing the sensitivity of {wildcards.benchmark}"
     shell:
@@ -193,7 +193,7 @@ rule embedding:
         "../envs/ctxgcd.yaml"
     params:
         run=lambda w: f"{targets.SHOWN}, seed {targets.shown_run(PARAMS, w.benchmark).seed}",
-        code=runs.code_hash(["plots"]),
+        code=code.script("draw_embedding").hash,
     message:
         "Drawing the features of {wildcards.benchmark}"
     shell:

@@ -25,13 +25,15 @@ rule train:
         gpu=1,
     params:
         parameters=lambda w: json.dumps(resolved(w)),
-        code=TRAINING_CODE,
+        code=lambda w: code.of_row(reader_of(w), parse_row(w.row)).hash,
+        reader=lambda w, input: reader_of(w),
         files=lambda w, input, resources: job_words(input, resources),
     message:
         "Training {wildcards.benchmark} {wildcards.row} seed {wildcards.seed}"
     shell:
         "python workflow/scripts/train_run.py --parameters {params.parameters:q} {params.files}"
-        " --devices {resources.gpu} --code {params.code} --out $(dirname {output.run:q}) --work work/runs 2>&1 | tee {log:q}"
+        " --devices {resources.gpu} --code {params.code} --reader {params.reader} --out $(dirname {output.run:q})"
+        " --work work/runs 2>&1 | tee {log:q}"
 
 
 rule score:
@@ -49,7 +51,7 @@ rule score:
     conda:
         "../envs/ctxgcd.yaml"
     params:
-        code=runs.code_hash(runs.SCORING_CODE),
+        code=code.script("score_run").hash,
     message:
         "Scoring {wildcards.benchmark} {wildcards.row} seed {wildcards.seed}"
     shell:

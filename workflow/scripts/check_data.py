@@ -1,19 +1,29 @@
-"""Check the data of the requested benchmarks and print one table; exit status 2 if one is not ready."""
+"""Check the data of one benchmark, or of the requested ones and print one table; exit status 2 if one is not ready."""
 
 from __future__ import annotations
 
 import argparse
+import json
 from pathlib import Path
 
-from ctxgcd.benchmarks.check import check_requested
+from ctxgcd.benchmarks.check import check_requested, check_section
 from ctxgcd.errors import UserError, reported
 from ctxgcd.files import write_text
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--done", type=Path, required=True, help="file to write when all data is ready")
+    which = parser.add_mutually_exclusive_group(required=True)
+    which.add_argument("--benchmark", type=json.loads, nargs="+", help="parts of one benchmark's section as JSON")
+    which.add_argument("--done", type=Path, help="file to write when the data of all requested benchmarks is ready")
     arguments = parser.parse_args()
+    if arguments.benchmark:
+        section = {key: value for part in arguments.benchmark for key, value in part.items()}
+        if not check_section(section).ready:
+            # All that is missing at once, not this benchmark's alone.
+            message = check_requested()
+            raise UserError(message or f"the data of {section['benchmark']} is not ready; run check_data")
+        return
     if message := check_requested():
         arguments.done.unlink(missing_ok=True)
         raise UserError(message)

@@ -14,7 +14,7 @@ import numpy as np
 import pandas as pd
 from PIL import Image
 
-from ctxgcd.benchmarks import embedded
+from ctxgcd.benchmarks.places import embedded
 from ctxgcd.benchmarks.sheet import COLUMNS
 
 SIDE = 28  # pixels

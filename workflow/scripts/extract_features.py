@@ -10,13 +10,13 @@ from pathlib import Path
 
 import torch
 
-from ctxgcd.benchmarks.split import read_split
+from ctxgcd.benchmarks.split_file import read_split
 from ctxgcd.errors import reported
 from ctxgcd.features import extract_test_view, extract_view_bank
 from ctxgcd.models.backbone import cut
-from ctxgcd.runs import check_asked
+from ctxgcd.pipeline.possible import check_asked
 from ctxgcd.training.devices import borrowed_devices
-from ctxgcd.training.train import load_backbone, open_cropper
+from ctxgcd.training.inputs import load_backbone, open_cropper
 
 
 def main() -> None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import argparse
 import sys
 
-from ctxgcd.benchmarks import folder_of
 from ctxgcd.benchmarks.fetch import fetch
+from ctxgcd.benchmarks.places import folder_of
 from ctxgcd.benchmarks.registry import SOURCES
 from ctxgcd.errors import reported
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from ctxgcd.benchmarks.split import read_split
+from ctxgcd.benchmarks.split_file import read_split
 from ctxgcd.errors import reported
 from ctxgcd.files import replacing
 from ctxgcd.images.duplicates import counts, find, thumbnails

@@ -1,4 +1,4 @@
-"""Check a benchmark's data and write its manifest: every image of its official files."""
+"""Write a benchmark's manifest: every image of its official files."""
 
 from __future__ import annotations
 
@@ -6,10 +6,9 @@ import argparse
 import json
 from pathlib import Path
 
-from ctxgcd.benchmarks import place_of
-from ctxgcd.benchmarks.check import check_requested, check_section
+from ctxgcd.benchmarks.places import place_of
 from ctxgcd.benchmarks.registry import source_of
-from ctxgcd.errors import UserError, reported
+from ctxgcd.errors import reported
 from ctxgcd.files import replacing
 
 
@@ -20,10 +19,6 @@ def main() -> None:
     parser.add_argument("--out", type=Path, required=True)
     arguments = parser.parse_args()
     section = arguments.benchmark | arguments.place
-    if not check_section(section).ready:
-        # All that is missing at once, not this benchmark's alone.
-        message = check_requested()
-        raise UserError(message or f"the data of {section['benchmark']} is not ready; run check_data")
     manifest = source_of(section).manifest(place_of(section))
     with replacing(arguments.out) as temporary:
         manifest.to_csv(temporary, index=False, lineterminator="\n")

@@ -6,11 +6,11 @@ import argparse
 import json
 from pathlib import Path
 
-from ctxgcd.benchmarks import place_of
-from ctxgcd.benchmarks.split import read_split
+from ctxgcd.benchmarks.places import place_of
+from ctxgcd.benchmarks.split_file import read_split
 from ctxgcd.errors import reported
-from ctxgcd.images.store import pack
-from ctxgcd.runs import check_asked
+from ctxgcd.images.pack import pack
+from ctxgcd.pipeline.possible import check_asked
 
 
 def main() -> None:

@@ -5,16 +5,22 @@ from __future__ import annotations
 import argparse
 import json
 from pathlib import Path
+from typing import TYPE_CHECKING, cast
 
-from ctxgcd.benchmarks import place_of
 from ctxgcd.benchmarks.class_lists import load
-from ctxgcd.benchmarks.own import OwnImages
+from ctxgcd.benchmarks.places import place_of
 from ctxgcd.benchmarks.registry import source_of
 from ctxgcd.benchmarks.source import read_manifest
-from ctxgcd.benchmarks.split import make_split, trial_split, write_split
+from ctxgcd.benchmarks.split import make_split, trial_split
+from ctxgcd.benchmarks.split_file import write_split
 from ctxgcd.errors import reported
 from ctxgcd.files import write_text
-from ctxgcd.runs import check_asked
+from ctxgcd.pipeline.code import manifest as manifest_code
+from ctxgcd.pipeline.code import split as split_code
+from ctxgcd.pipeline.possible import check_asked
+
+if TYPE_CHECKING:
+    from ctxgcd.benchmarks.own import OwnImages
 
 
 def main() -> None:
@@ -31,8 +37,8 @@ def main() -> None:
     source = source_of(section)
     draw = {"seed": section["seed"], "labelled_share": section["labelled_share"]}
     manifest = read_manifest(arguments.manifest)
-    if isinstance(source, OwnImages):
-        listed, labelled = source.divide(place_of(section), manifest, section["benchmark"])
+    if section["reader"] == "folder":
+        listed, labelled = cast("OwnImages", source).divide(place_of(section), manifest, section["benchmark"])
     else:
         listed, labelled = load(section["class_list"], section["classes"]), None
     split = make_split(manifest, listed, **draw, drawn_order=source.drawn_order, labelled_paths=labelled)
@@ -43,6 +49,7 @@ def main() -> None:
     record = {
         "fingerprint": arguments.data,
         "class_list": {"name": listed.name, "source": listed.source, "sha256": listed.sha256},
+        "modules": (manifest_code(section["reader"]) | split_code(section["reader"])).modules,
         "split_sha256": arguments.hash.read_text(encoding="utf-8").strip(),
     }
     write_text(arguments.source, json.dumps(record, indent=1) + "\n")

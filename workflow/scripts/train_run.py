@@ -7,10 +7,14 @@ import json
 from contextlib import nullcontext
 from pathlib import Path
 
-from ctxgcd.benchmarks.split import read_split
+from ctxgcd.benchmarks.split_file import read_split
 from ctxgcd.catalogue import METHODS
 from ctxgcd.errors import UserError, reported
-from ctxgcd.runs import check_possible, identity, read_estimate
+from ctxgcd.methods.build import method_of
+from ctxgcd.pipeline.cache import kept
+from ctxgcd.pipeline.code import run as run_code
+from ctxgcd.pipeline.identity import identity, read_estimate
+from ctxgcd.pipeline.possible import check_k, check_possible
 from ctxgcd.stopping import stop_after
 from ctxgcd.training import finished
 from ctxgcd.training.checkpoint import owned
@@ -24,7 +28,8 @@ KEPT = ("store", "weights", "test_view", "view_bank")
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--parameters", type=json.loads, required=True, help="the run's resolved parameters as JSON")
-    parser.add_argument("--code", required=True, help="hash of the training code")
+    parser.add_argument("--code", required=True, help="hash of the code of this run")
+    parser.add_argument("--reader", required=True, help="the benchmark's reader, which opens the images")
     parser.add_argument("--split", type=Path, required=True)
     parser.add_argument("--split-hash", type=Path, required=True)
     for name in KEPT:
@@ -44,7 +49,11 @@ def main() -> None:
     if arguments.estimate:
         parameters["K"] = read_estimate(arguments.estimate)
     check_possible(parameters, int((split.part == "train").sum()))
+    check_k(parameters, split)
     split_hash = arguments.split_hash.read_text(encoding="utf-8").strip()
+    code = run_code(arguments.reader, parameters["method"], parameters.get("modifiers", ()))
+    if code.hash != arguments.code:
+        raise UserError("the code changed after this call planned the run; run the same command again")
     own = identity(parameters, split_hash, arguments.code)
     files = {name: path for name in KEPT if (path := getattr(arguments, name))}
     state = finished.folder_of(arguments.work, own, parameters["row"])
@@ -53,18 +62,22 @@ def main() -> None:
     if first and arguments.minutes:
         stop_after(arguments.minutes)
     with owned(state) if first else nullcontext():
-        if first and finished.give(state, arguments.out):
-            print(f"this run was finished before; taken from {state}", flush=True)
+        found = kept(arguments.work, parameters, split_hash, arguments.code) if first else None
+        if found and finished.give(found, arguments.out):
+            by = "" if found == state else " by equal code"
+            print(f"this run was finished before{by}; taken from {found}", flush=True)
             return
         with borrowed_devices(count) as devices, started(devices) as (processes, device):
             run(
                 parameters,
+                method=method_of(parameters),
                 split=split,
                 files=files,
                 state=state,
                 device=device,
                 processes=processes,
                 about={"identity": own, "split_sha256": split_hash, "code": arguments.code},
+                provenance={"true_code": code.true_hash, "modules": code.modules},
             )
         if first:
             finished.give(state, arguments.out)

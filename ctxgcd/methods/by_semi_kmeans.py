@@ -1,4 +1,4 @@
-"""How trained methods give classes to D^u and the test part: by their network's classifier, or by clustering."""
+"""Methods whose classes are the clusters of semi-supervised k-means on the trained features."""
 
 from __future__ import annotations
 
@@ -11,22 +11,6 @@ from torch.nn.functional import normalize
 
 from ctxgcd.clustering.semi_kmeans import nearest_centre, semi_supervised_kmeans
 from ctxgcd.methods.method import Discovery, Method
-
-CHUNK = 8192  # images whose features are held at a time
-
-
-class ByClassifier(Method):
-    """The class is the argmax of what the network's `classify` gives for a feature."""
-
-    def discover(
-        self, network: Any, features: Callable[[Tensor], Tensor], labels: Tensor, unlabelled: Tensor, test: Tensor
-    ) -> Discovery:
-        def classes(ids: Tensor) -> Tensor:
-            found = [network.classify(features(part)).argmax(dim=1) for part in ids.split(CHUNK) if len(part)]
-            return torch.cat(found) if found else ids
-
-        with torch.no_grad():
-            return Discovery(classes(unlabelled), classes(test), found={})
 
 
 class BySemiKMeans(Method):

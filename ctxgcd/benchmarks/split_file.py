@@ -1,0 +1,40 @@
+"""A split's file and the hash beside it."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+
+import pandas as pd
+
+from ctxgcd.errors import UserError
+from ctxgcd.files import file_sha256, read_rows, undamaged, write_text
+
+COLUMNS = ("id", "path", "part", "role", "class_id", "class_name", "old")
+DTYPES = {
+    "id": "int64",
+    "path": "str",
+    "part": "str",
+    "role": "str",
+    "class_id": "int64",
+    "class_name": "str",
+}
+DTYPES |= {"old": "int64"}
+
+
+def write_split(split: pd.DataFrame, csv_path: Path, hash_path: Path) -> None:
+    """Write the split and the sha256 of its bytes, each at once (temporary name, then rename)."""
+    content = split.to_csv(index=False, lineterminator="\n")
+    write_text(csv_path, content)
+    write_text(hash_path, f"{hashlib.sha256(content.encode()).hexdigest()}\n")
+
+
+def read_split(csv_path: Path) -> pd.DataFrame:
+    """Read a split with its dtypes; text such as `NA` stays text. Raises UserError for a missing or damaged one."""
+    if not csv_path.is_file():
+        raise UserError(f"{csv_path} is missing; run the split rule of this benchmark")
+    if (told := csv_path.with_suffix(".sha256")).is_file():  # cut between two lines it would be another split
+        with undamaged(csv_path):
+            if told.read_text(encoding="utf-8").strip() != file_sha256(csv_path):
+                raise ValueError
+    return read_rows(csv_path, usecols=COLUMNS, dtype=DTYPES, keep_default_na=False, lineterminator="\n")

@@ -1,0 +1,75 @@
+"""The digest of a Python module's content and the modules that it imports; reads nothing but the standard library."""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+import json
+from collections.abc import Iterator
+from typing import Any, cast
+
+NOT_CONTENT = {"ctx", "kind", "type_comment", "type_ignores"}  # fields of nodes
+
+
+def content_digest(source: str) -> str:
+    """Return sixteen hex digits of a module without comments, docstrings, layout and what is there for types alone.
+
+    They are the same under every supported Python: the syntax tree is written by the names of its nodes and fields,
+    and empty fields, as those that a newer Python adds are in older code, are left out. Raises SyntaxError.
+    """
+    return short_hash(json.dumps(_plain(running(source))))
+
+
+def running(source: str) -> ast.Module:
+    """Return the syntax tree of what runs. Raises SyntaxError."""
+    return cast(ast.Module, _Running().visit(ast.parse(source)))
+
+
+def imported(tree: ast.Module) -> Iterator[tuple[str, list[str]]]:
+    """Yield each module that a tree imports from, with the imported names; none where it imports the module itself."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from ((alias.name, []) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            yield node.module, [alias.name for alias in node.names]
+
+
+def short_hash(content: str | bytes) -> str:
+    return hashlib.sha256(content.encode() if isinstance(content, str) else content).hexdigest()[:16]
+
+
+class _Running(ast.NodeTransformer):
+    """Takes out docstrings and other bare strings, and blocks under `if TYPE_CHECKING`."""
+
+    def visit_Expr(self, node: ast.Expr) -> ast.AST | None:
+        self.generic_visit(node)
+        return None if isinstance(node.value, ast.Constant) and isinstance(node.value.value, str) else node
+
+    def visit_If(self, node: ast.If) -> ast.AST | list[ast.stmt]:
+        self.generic_visit(node)
+        return node.orelse if isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING" else node
+
+
+def _plain(value: Any) -> Any:
+    """A syntax tree as lists and texts that json writes alike under every Python."""
+    if isinstance(value, ast.JoinedStr):
+        return ["JoinedStr", list(_pieces(value))]
+    if isinstance(value, ast.AST):
+        fields = ((name, found) for name, found in ast.iter_fields(value) if name not in NOT_CONTENT)
+        return [type(value).__name__, *([name, _plain(found)] for name, found in fields if found not in (None, []))]
+    if isinstance(value, list):
+        return [_plain(one) for one in value]
+    return value if isinstance(value, str) else [type(value).__name__, repr(value)]
+
+
+def _pieces(joined: ast.JoinedStr) -> Iterator[Any]:
+    """The parts of an f-string, its texts joined: Pythons divide them in different ways."""
+    text = ""
+    for part in joined.values:
+        if isinstance(part, ast.Constant):
+            text += str(part.value)
+        else:
+            yield from [text] * bool(text)
+            yield _plain(part)
+            text = ""
+    yield from [text] * bool(text)

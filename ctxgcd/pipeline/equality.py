@@ -1,0 +1,68 @@
+"""Declared equality: a maintainer's word that a changed module computes what it computed before."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
+
+from ctxgcd.errors import UserError, nearest
+
+FILE = Path(__file__).parent / "equal_code.csv"
+COLUMNS = ("module", "old", "new", "reason")
+
+
+@cache
+def older() -> dict[str, frozenset[str]]:
+    """The digests that each digest is declared equal to."""
+    found: dict[str, frozenset[str]] = {}
+    with FILE.open(encoding="utf-8", newline="") as lines:
+        for line in csv.DictReader(lines):
+            found[line["new"]] = found.get(line["new"], frozenset()) | {line["old"]}
+    return found
+
+
+@cache
+def oldest(digest: str) -> frozenset[str]:
+    """The digests at the start of a digest's chains: itself where nothing is declared, several after a merge.
+
+    Raises UserError where the declarations go round in a circle.
+    """
+    found, waiting, seen = set(), [(digest, frozenset[str]())], set()
+    while waiting:
+        one, after = waiting.pop()
+        if one in after:
+            raise UserError(f"{FILE}: {one} is declared equal to itself through {len(after)} lines; delete one of them")
+        if one in seen:
+            continue
+        seen.add(one)
+        before = older().get(one, frozenset())
+        waiting += [(other, after | {one}) for other in before]
+        found |= set() if before else {one}
+    return frozenset(found)
+
+
+def declare(old: Mapping[str, str], new: Mapping[str, str], parts: Mapping[str, str], reason: str) -> list[str]:
+    """Append a line for each module that computes what it computed before; return their names.
+
+    Args:
+        old, new: digests of modules before the change and after it.
+        parts: further modules, each with the old one of which it computes a part or the whole.
+        reason: why nothing changes.
+
+    Raises UserError for a module that is not there.
+    """
+    pairs = [(name, name) for name in new if name in old and new[name] != old[name]] + list(parts.items())
+    for name, before in pairs:
+        for module, known in ((name, new), (before, old)):
+            if module not in known:
+                raise UserError(
+                    f"no module '{module}'{nearest(module, known)}; write NEW=OLD with names such as ctxgcd.files"
+                )
+    wanted = [(name, old[before], new[name]) for name, before in pairs if not oldest(old[before]) <= oldest(new[name])]
+    with FILE.open("a", encoding="utf-8", newline="") as lines:
+        csv.writer(lines, lineterminator="\n").writerows((*line, reason) for line in wanted)
+    older.cache_clear()
+    oldest.cache_clear()
+    return [name for name, _, _ in wanted]

@@ -1,0 +1,156 @@
+"""Why a run would be made again: what is asked for now, beside what its files say of their making."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from ctxgcd.benchmarks.fingerprint import data_fingerprint
+from ctxgcd.config import Params
+from ctxgcd.errors import UserError
+from ctxgcd.files import file_sha256, read_object
+from ctxgcd.pipeline import code
+from ctxgcd.pipeline.cache import code_of, kept
+from ctxgcd.pipeline.equality import oldest
+from ctxgcd.pipeline.identity import ESTIMATED, estimate_file, read_estimate
+from ctxgcd.row_names import parse_row
+from ctxgcd.runs import Run, class_list_hash, estimate_of, read_seed, resolve
+from ctxgcd.training import finished
+
+TRAINING = re.compile(r"Job \d+: Training (\S+) (\S+) seed (\d+)\nReason: (.*)")  # of a dry run
+OLD_SCHEME = "it was made before run.json told the code module by module (docs/migration.md)"
+
+
+def why(params: Params, asked: Sequence[Run], words: Sequence[str], results: Path = Path()) -> str:
+    """Tell of each run that a call would make the reason, one line a run; of the others their number.
+
+    Args:
+        asked: the runs behind the targets.
+        words: of the call, without `why`; Snakemake's own dry run of them says which runs it would make.
+        results: the folder that holds results/, where files pass through another one.
+    """
+    planned = _planned(words)
+    told = {run: _reason(params, run, said, results) for run, said in planned.items()}
+    lines = [f"{run.folder.removeprefix('results/runs/')}: {reason}" for run, reason in told.items()]
+    rest = len(set(asked) - set(planned))
+    return "\n".join([*lines, f"{len(planned)} runs would be made, {rest} are up to date"])
+
+
+def difference(params: Params, run: Run, results: Path = Path()) -> str:
+    """In what a run differs from the one that is asked for now, in words; empty where in nothing."""
+    made = _read(results / run.file("run.json"))
+    told = made.get("parameters")
+    if not isinstance(told, dict):
+        return "its run.json is missing or damaged" if (results / run.folder).is_dir() else "it was never made"
+    if lacking := [name for name in finished.FILES if not (results / run.file(name)).is_file()]:
+        return f"it lacks {', '.join(lacking)}"
+    try:
+        asked = resolve(params, run.benchmark, run.row, run.seed)
+        if asked["K"] == ESTIMATED:
+            asked["K"] = estimated_now(params, run.benchmark, results)
+    except UserError as error:
+        return str(error)
+    changed = [
+        f"{key} is {_said(asked, key)}, was {_said(told, key)}"
+        for key in dict.fromkeys([*asked, *told])
+        if _said(asked, key) != _said(told, key)
+    ]
+    why = [f"other parameters ({', '.join(changed)})"] if changed else []
+    if made.get("split_sha256") != (split := split_hash(run.benchmark, results)):
+        why.append(f"another split ({split[:8]}, was {str(made.get('split_sha256'))[:8]})")
+    by = code.of_row(params.benchmarks[run.benchmark].reader, parse_row(run.row))
+    if code_of(made) != by.hash:
+        why.append(changed_code(made, by.modules))
+    return ", ".join(why)
+
+
+def changed_code(made: Mapping[str, Any], modules: Mapping[str, str]) -> str:
+    """Which modules differ between what was made and now, in words; those that are declared equal do not."""
+    before = made.get("modules")
+    if not isinstance(before, dict):
+        return OLD_SCHEME
+    old, now = (frozenset[str]().union(*map(oldest, of.values())) for of in (before, modules))
+    changed = [name for name, digest in modules.items() if not oldest(digest) <= old]
+    gone = [name for name, digest in before.items() if not oldest(digest) <= now and name not in changed]
+    said = [f"{_path(name)} changed" if name in before else f"{_path(name)} is new" for name in changed]
+    return ", ".join([*said, *(f"{_path(name)} is no longer read" for name in gone)])
+
+
+def split_hash(benchmark: str, results: Path = Path()) -> str:
+    """The sha256 of the split itself, whatever the file beside it says."""
+    file = results / f"results/splits/{benchmark}.csv"
+    return file_sha256(file) if file.is_file() else "missing"
+
+
+def estimated_now(params: Params, benchmark: str, results: Path = Path()) -> int:
+    """The estimate of K. Raises UserError unless it was made as it would be now."""
+    file = results / estimate_file(benchmark)
+    asked = estimate_of(params, benchmark) | {"code": code.script("estimate_k").hash}
+    made = _read(file)
+    if any(made.get(key) != value for key, value in asked.items()):
+        raise UserError(f"its K is to be estimated anew ({file} is missing or was made in another way)")
+    return read_estimate(file)
+
+
+def _reason(params: Params, run: Run, snakemakes: str, results: Path) -> str:
+    found = difference(params, run, results) or _split_made_again(params, run.benchmark, results)
+    return f"{found or snakemakes}{_from_the_cache(params, run, results)}"
+
+
+def _split_made_again(params: Params, benchmark: str, results: Path) -> str:
+    """Why the list of images and the split are made again, though the split may stay as it is."""
+    made, entry = _read(results / f"results/splits/{benchmark}.source.json"), params.benchmarks[benchmark]
+    by = code.manifest(entry.reader) | code.split(entry.reader)
+    why = [changed_code(made, by.modules)] if code_of(made) != by.hash else []
+    if made.get("fingerprint") != data_fingerprint(benchmark, entry.model_dump()):
+        why.append("its data changed")
+    if (now := class_list_hash(entry)) and made.get("class_list", {}).get("sha256") != now:
+        why.append("its class list changed")
+    return f"its split is made again ({', '.join(why)})" if why else ""
+
+
+def _from_the_cache(params: Params, run: Run, results: Path) -> str:
+    """Where a finished run of what is asked for is kept, should its split stay as it is."""
+    parameters, split = resolve(params, run.benchmark, run.row, run.seed), split_hash(run.benchmark, results)
+    try:
+        if parameters["K"] == ESTIMATED:
+            parameters["K"] = estimated_now(params, run.benchmark, results)
+    except UserError:
+        return ""
+    by = code.of_row(params.benchmarks[run.benchmark].reader, parse_row(run.row))
+    if not (state := kept(Path("work/runs"), parameters, split, by.hash)):
+        return ""
+    equal = _read(state / "finished/run.json").get("true_code") != by.true_hash
+    return f"; a finished run{' of equal code' * equal} is in {state} and is copied while its split stays the same"
+
+
+def _planned(words: Sequence[str]) -> dict[Run, str]:
+    """The runs that Snakemake's dry run of a call lists, each with Snakemake's reason."""
+    command = [sys.executable, "-m", "snakemake", "--quiet", "host", "--dry-run", "--nolock", *words]
+    done = subprocess.run(command, capture_output=True, text=True)
+    said = done.stdout + done.stderr
+    if done.returncode:
+        raise UserError(f"why: Snakemake cannot plan this call: {said.strip().splitlines()[-1]}")
+    found = sorted(TRAINING.findall(said))
+    return {Run(benchmark, row, read_seed(seed)): reason for benchmark, row, seed, reason in found}
+
+
+def _path(module: str) -> str:
+    return f"{module.replace('.', '/')}.py"
+
+
+def _read(file: Path) -> dict[str, Any]:
+    """A JSON object; an empty one where there is none."""
+    try:
+        return read_object(file)
+    except UserError:
+        return {}
+
+
+def _said(values: Mapping[str, Any], key: str) -> str:
+    return json.dumps(values[key]) if key in values else "absent"

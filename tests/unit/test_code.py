@@ -1,0 +1,291 @@
+"""Which code a step has: digests of modules, what scripts reach by imports, and declared equality."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from ctxgcd.catalogue import METHODS
+from ctxgcd.errors import UserError
+from ctxgcd.pipeline import code, equality
+from ctxgcd.pipeline.digest import content_digest
+
+ROOT = Path(__file__).parents[2]
+PACKAGE = ROOT / "ctxgcd"
+
+# -- digests ---------------------------------------------------------------------------------------------
+
+SOURCE = '''"""A docstring."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+class Loss:
+    """Another."""
+
+    name: str = "L_n"  # a comment
+
+    def value(self, x: float, *, weight: float = 0.1) -> float:
+        """A third."""
+        return weight * x + 1.0e-3
+
+
+def told(path: Path, k: int) -> str:
+    match k:
+        case 1 | 2:
+            return f"{path!r:>{k}} and " f"{k=}"
+        case _:
+            return "é" + b"\\xff".hex()
+'''
+SAME = {
+    "comments": SOURCE.replace("  # a comment", "").replace("class Loss", "# of what\nclass Loss"),
+    "docstrings": SOURCE.replace('"""Another."""', '"""Other words."""').replace('"""A docstring."""\n', ""),
+    "layout": SOURCE.replace("weight * x + 1.0e-3", "(\n            weight * x\n            + 0.001\n        )"),
+    "types alone": SOURCE.replace("from pathlib import Path", "from os import PathLike as Path"),
+}
+OTHER = {
+    "a number": SOURCE.replace("0.1", "0.2"),
+    "its kind": SOURCE.replace("0.1", "True"),
+    "a text": SOURCE.replace("é", "e"),
+    "an operator": SOURCE.replace("weight * x +", "weight * x -"),
+    "a name": SOURCE.replace("weight", "factor"),
+    "the format of a number": SOURCE.replace(":>{k}", ":<{k}"),
+    "an import": SOURCE.replace("from typing import TYPE_CHECKING", "from typing import TYPE_CHECKING, Any"),
+    "a statement": SOURCE + "Loss = None\n",
+}
+
+
+@pytest.mark.parametrize("change", SAME)
+def test_what_does_not_run_is_no_content(change: str) -> None:
+    assert SAME[change] != SOURCE
+    assert content_digest(SAME[change]) == content_digest(SOURCE)
+
+
+@pytest.mark.parametrize("change", OTHER)
+def test_what_runs_is_content(change: str) -> None:
+    assert OTHER[change] != SOURCE
+    assert content_digest(OTHER[change]) != content_digest(SOURCE)
+
+
+def test_the_digest_is_that_of_every_python() -> None:
+    """Equal under 3.11, 3.12 and 3.13; written down here, so that each Python that runs the tests checks it."""
+    assert content_digest(SOURCE) == "1ae9f2dc0129fd9f"
+
+
+@pytest.mark.parametrize("version", ["3.11", "3.12", "3.13"])
+def test_all_modules_have_the_same_digests_under_other_pythons(version: str) -> None:
+    program = (
+        "import json, pathlib, runpy, sys\n"
+        "digest = runpy.run_path(sys.argv[1])['content_digest']\n"
+        "texts = [pathlib.Path(f).read_text('utf-8') for f in sys.argv[2:]]\n"
+        "print(json.dumps([sys.version_info[:2], [digest(text) for text in texts]]))\n"
+    )
+    files = sorted(map(str, PACKAGE.rglob("*.py")))
+    other = shutil.which(f"python{version}")
+    words = ["-c", program, str(PACKAGE / "pipeline" / "digest.py"), *files]
+    # An installed Python may be a shim that runs another one, or none.
+    environment = os.environ | {"PYENV_VERSION": f"{version}:3.11:3.12:3.13", "PYTHONPATH": ""}
+    done = other and subprocess.run([other, *words], capture_output=True, text=True, env=environment)
+    if not done or done.returncode:
+        pytest.skip(f"python{version} is not installed")
+    found, digests = json.loads(done.stdout)
+    assert found == [int(part) for part in version.split(".")]
+    assert digests == [content_digest(Path(file).read_text("utf-8")) for file in files]
+
+
+# -- what is reached -------------------------------------------------------------------------------------
+
+
+def checkout(folder: Path, **files: str) -> Path:
+    """A checkout of these modules, `losses__entropy` for ctxgcd/losses/entropy.py."""
+    for name, text in {"__init__": "", "losses____init__": "", **files}.items():
+        file = folder / "ctxgcd" / f"{name.replace('__', '/', 1) if not name.startswith('__') else name}.py"
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text)
+    return folder
+
+
+def reached(root: Path, *names: str) -> list[str]:
+    return [name.removeprefix("ctxgcd.") for name in code.reached(*(f"ctxgcd.{n}" for n in names), root=root).modules]
+
+
+def test_imports_are_followed(tmp_path: Path) -> None:
+    root = checkout(
+        tmp_path,
+        a="import json\nfrom ctxgcd.b import x\n\ndef lazy():\n    from ctxgcd.losses import entropy\n",
+        b="import ctxgcd.c as c\nfrom typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from ctxgcd.d import y\n",
+        c="from ctxgcd.errors import UserError\n",
+        d="",
+        errors="from ctxgcd.d import y\n",
+        losses__entropy="",
+        losses__cluster="",
+    )
+    assert reached(root, "a") == ["a", "b", "c", "losses.entropy"]
+    assert reached(root, "b", "d") == ["b", "c", "d"]
+
+
+def test_the_path_of_a_module_does_not_count(tmp_path: Path) -> None:
+    here = code.reached("ctxgcd.a", root=checkout(tmp_path / "1", a="x = 1\n")).hash
+    there = code.reached("ctxgcd.losses.b", root=checkout(tmp_path / "2", losses__b="x = 1\n")).hash
+    assert here == there
+
+
+def test_rooms_import_nothing() -> None:
+    """Else whatever they import would be reached by each of their modules."""
+    full = [file for file in PACKAGE.rglob("__init__.py") if content_digest(file.read_text()) != content_digest("")]
+    assert full == [PACKAGE / "__init__.py"]
+    assert content_digest(full[0].read_text()) == content_digest('__version__ = "0.1.0"\n')
+
+
+def test_every_data_file_counts_with_its_reader() -> None:
+    """Or stands beside the package's code for a reason that is written here."""
+    counted = {path for patterns in code.DATA.values() for pattern in patterns for path in PACKAGE.glob(pattern)}
+    entered = {*PACKAGE.glob("benchmarks/class_lists/*"), *PACKAGE.glob("benchmarks/embedded/**/*")}  # by their hashes
+    declared = {equality.FILE, PACKAGE / "py.typed"}
+    files = {file for file in PACKAGE.rglob("*") if file.is_file() and file.suffix not in (".py", ".pyc")}
+    assert files - counted - entered - declared == set()
+
+
+def test_modules_without_numbers_are_there_with_a_reason() -> None:
+    for name, reason in code.WITHOUT_NUMBERS.items():
+        assert code._file(name, ROOT).is_file(), name
+        assert reason
+
+
+ENTROPY = "ctxgcd.losses.entropy"
+
+
+def test_a_step_reaches_what_it_needs_and_no_more() -> None:
+    readers = {"cub", "scars", "aircraft", "cifar", "folders", "sheet", "own"}
+
+    def of_readers(modules: object) -> set[str]:
+        return {name.removeprefix("ctxgcd.benchmarks.") for name in modules} & readers  # type: ignore[attr-defined]
+
+    assert of_readers(code.manifest("cub").modules) == {"cub"}
+    assert of_readers(code.split("cub").modules) == {"cub"}
+    assert of_readers(code.pack("cub").modules) == set()  # the images of single files are opened alike
+    assert of_readers(code.pack("cifar10").modules) == {"cifar"}
+    assert {m for m in METHODS if ENTROPY in code.training(m).modules} == {"simgcd", "full"}
+    assert {m for m in METHODS if "ctxgcd.methods.gcd" in code.training(m).modules} == {"gcd"}
+    assert {m for m in METHODS if "ctxgcd.losses.neighbourhood" in code.training(m).modules} == {"full"}
+    assert {m for m in METHODS if "ctxgcd.clustering.semi_kmeans" in code.training(m).modules} == {"gcd"}
+    for method in METHODS:
+        run = code.run("cub", method).modules
+        assert not any(name.startswith(("ctxgcd.evaluation", "ctxgcd.tables", "ctxgcd.plots")) for name in run)
+        assert "ctxgcd.benchmarks.split" not in run
+        assert {"ctxgcd.images.pack", "ctxgcd.images.resize", "ctxgcd.features", "ctxgcd.models.weights"} <= set(run)
+
+
+# -- declared equality -----------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def declared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty file of declarations in place of the committed one."""
+    file = tmp_path / "equal_code.csv"
+    file.write_text("module,old,new,reason\n")
+    monkeypatch.setattr(equality, "FILE", file)
+    for cached in (equality.older, equality.oldest):
+        cached.cache_clear()
+        monkeypatch.setattr(equality, cached.__name__, cached)
+    yield file  # type: ignore[misc]
+    for cached in (equality.older, equality.oldest):
+        cached.cache_clear()
+
+
+def test_the_oldest_digest_stands_for_a_chain(declared: Path) -> None:
+    assert equality.oldest("a1") == {"a1"}
+    assert equality.declare({"a": "a1"}, {"a": "a2"}, {}, "renamed") == ["a"]
+    assert equality.declare({"a": "a2"}, {"a": "a3"}, {}, "renamed again") == ["a"]
+    assert equality.oldest("a3") == equality.oldest("a2") == equality.oldest("a1") == {"a1"}
+    assert code.hash_of(["a3", "b1"]) == code.hash_of(["a1", "b1"]) != code.hash_of(["a4", "b1"])
+    assert equality.declare({"a": "a3"}, {"a": "a1"}, {}, "back") == []  # equal already
+    assert declared.read_text().splitlines()[1:] == ["a,a1,a2,renamed", "a,a2,a3,renamed again"]
+
+
+def test_a_module_that_is_divided_or_joined_stays_equal(declared: Path) -> None:
+    equality.declare({"store": "s1"}, {"store": "s2", "pack": "p1"}, {"pack": "store"}, "divided")
+    assert code.hash_of(["s2", "p1", "x"]) == code.hash_of(["s2", "x"]) == code.hash_of(["s1", "x"])
+    equality.declare({"a": "a1", "b": "b1"}, {"a": "a2"}, {"a": "b"}, "joined")
+    assert code.hash_of(["a2"]) == code.hash_of(["a1", "b1"])
+
+
+def test_an_unknown_module_is_refused(declared: Path) -> None:
+    with pytest.raises(UserError, match=r"no module 'pakc'; did you mean 'pack'\?"):
+        equality.declare({"pack": "p1"}, {"pack": "p2"}, {"pakc": "pack"}, "divided")
+    assert len(declared.read_text().splitlines()) == 1
+
+
+def test_a_circle_of_declarations_is_refused(declared: Path) -> None:
+    declared.write_text("module,old,new,reason\na,a1,a2,x\na,a2,a1,y\n")
+    with pytest.raises(UserError, match="is declared equal to itself"):
+        equality.oldest("a1")
+
+
+def test_the_committed_declarations_can_be_read() -> None:
+    for digest in equality.older():
+        assert equality.oldest(digest)
+
+
+def test_the_command_declares_what_changed_since_a_revision(tmp_path: Path) -> None:
+    place = tmp_path / "checkout"
+    place.mkdir()
+    for name in ("ctxgcd", "workflow"):
+        shutil.copytree(ROOT / name, place / name, ignore=shutil.ignore_patterns("__pycache__"))
+    author = ["-c", "user.name=a", "-c", "user.email=a@example.org"]
+    for words in (["init", "-q"], ["add", "--all"], [*author, "commit", "-q", "-m", "all"]):
+        subprocess.run(["git", *words], cwd=place, check=True)
+
+    def declare(*words: str) -> tuple[int, str]:
+        script = [sys.executable, "workflow/scripts/declare_equal.py", *words]
+        done = subprocess.run(
+            script, cwd=place, capture_output=True, text=True, env=os.environ | {"PYTHONPATH": str(place)}
+        )
+        return done.returncode, done.stdout + done.stderr
+
+    def step() -> str:
+        program = "from ctxgcd.pipeline import code\nprint(code.training('simgcd').hash)"
+        return subprocess.run(
+            [sys.executable, "-c", program],
+            cwd=place,
+            capture_output=True,
+            text=True,
+            check=True,
+            env=os.environ | {"PYTHONPATH": str(place)},
+        ).stdout
+
+    before = step()
+    loss = place / "ctxgcd/losses/entropy.py"
+    loss.write_text(loss.read_text() + "\nUNUSED = 1\n")
+    # A part of a module that is moved to one of its own.
+    (place / "ctxgcd/losses/moved.py").write_text("MOVED = 1\n")
+    (place / "ctxgcd/losses/distill.py").write_text(
+        (place / "ctxgcd/losses/distill.py").read_text() + "\nfrom ctxgcd.losses.moved import MOVED\n"
+    )
+    assert step() != before
+    assert declare("--reason", " ")[1].startswith("error: the reason is empty")
+    assert "git knows no revision 'nowhere'" in declare("--reason", "x", "--since", "nowhere")[1]
+    assert (
+        "no module 'ctxgcd.losses.entropie'; write names"
+        in declare("--reason", "x", "--only", "ctxgcd.losses.entropie")[1]
+    )
+    status, said = declare("--reason", "an unused name", "--only", ENTROPY)
+    assert status == 0
+    assert "1 modules are declared equal in equal_code.csv: ctxgcd.losses.entropy" in said
+    assert "training of simgcd" in said
+    assert step() != before
+    status, said = declare("--reason", "moved", "ctxgcd.losses.moved=ctxgcd.losses.distill")
+    assert status == 0
+    assert "no step computes something else" in said
+    assert step() == before
