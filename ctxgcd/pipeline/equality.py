@@ -15,11 +15,17 @@ COLUMNS = ("module", "old", "new", "reason")
 
 @cache
 def older() -> dict[str, frozenset[str]]:
-    """The digests that each digest is declared equal to."""
+    """The digests that each digest is declared equal to. Raises UserError for a line that is none of the file's."""
     found: dict[str, frozenset[str]] = {}
-    with FILE.open(encoding="utf-8", newline="") as lines:
-        for line in csv.DictReader(lines):
-            found[line["new"]] = found.get(line["new"], frozenset()) | {line["old"]}
+    with FILE.open(encoding="utf-8", newline="") as file:
+        lines = csv.reader(file)
+        for line in filter(None, lines):
+            if len(line) != len(COLUMNS) or (lines.line_num == 1) != (tuple(line) == COLUMNS):
+                where, expected = f"{FILE}, line {lines.line_num}", ",".join(COLUMNS)
+                raise UserError(f"{where}: {','.join(line)!r} is not of the form {expected}; correct the line")
+            if lines.line_num > 1:
+                _, old, new, _ = line
+                found[new] = found.get(new, frozenset()) | {old}
     return found
 
 
@@ -61,7 +67,9 @@ def declare(old: Mapping[str, str], new: Mapping[str, str], parts: Mapping[str, 
                     f"no module '{module}'{nearest(module, known)}; write NEW=OLD with names such as ctxgcd.files"
                 )
     wanted = [(name, old[before], new[name]) for name, before in pairs if not oldest(old[before]) <= oldest(new[name])]
+    ended = FILE.read_text(encoding="utf-8").endswith("\n")
     with FILE.open("a", encoding="utf-8", newline="") as lines:
+        lines.write("" if ended else "\n")
         csv.writer(lines, lineterminator="\n").writerows((*line, reason) for line in wanted)
     older.cache_clear()
     oldest.cache_clear()

@@ -14,6 +14,7 @@ from ctxgcd.benchmarks.fingerprint import data_fingerprint
 from ctxgcd.config import Params
 from ctxgcd.errors import UserError
 from ctxgcd.files import file_sha256, read_object
+from ctxgcd.names import counted
 from ctxgcd.pipeline import code
 from ctxgcd.pipeline.cache import code_of, kept
 from ctxgcd.pipeline.equality import oldest
@@ -23,22 +24,24 @@ from ctxgcd.runs import Run, class_list_hash, estimate_of, read_seed, resolve
 from ctxgcd.training import finished
 
 TRAINING = re.compile(r"Job \d+: Training (\S+) (\S+) seed (\d+)\nReason: (.*)")  # of a dry run
+STATS = re.compile(r"^(?!(?:total|train) )(\w+) +(\d+)$", re.MULTILINE)  # the jobs of other rules in a dry run
 OLD_SCHEME = "it was made before run.json told the code module by module (docs/migration.md)"
 
 
 def why(params: Params, asked: Sequence[Run], words: Sequence[str], results: Path = Path()) -> str:
-    """Tell of each run that a call would make the reason, one line a run; of the others their number.
+    """Tell of each run that a call would make the reason, one line a run; of other runs and other jobs their number.
 
     Args:
         asked: the runs behind the targets.
         words: of the call, without `why`; Snakemake's own dry run of them says which runs it would make.
         results: the folder that holds results/, where files pass through another one.
     """
-    planned = _planned(words)
+    planned, others = _planned(words)
     told = {run: _reason(params, run, said, results) for run, said in planned.items()}
     lines = [f"{run.folder.removeprefix('results/runs/')}: {reason}" for run, reason in told.items()]
     rest = len(set(asked) - set(planned))
-    return "\n".join([*lines, f"{len(planned)} runs would be made, {rest} are up to date"])
+    jobs = f"; other jobs: {', '.join(f'{rule} {number}' for rule, number in others.items())}" if others else ""
+    return "\n".join([*lines, f"{counted(len(planned), 'run')} would be made, {rest} up to date{jobs}"])
 
 
 def difference(params: Params, run: Run, results: Path = Path()) -> str:
@@ -126,18 +129,19 @@ def _from_the_cache(params: Params, run: Run, results: Path) -> str:
     if not (state := kept(Path("work/runs"), parameters, split, by.hash)):
         return ""
     equal = _read(state / "finished/run.json").get("true_code") != by.true_hash
-    return f"; a finished run{' of equal code' * equal} is in {state} and is copied while its split stays the same"
+    return f"; a finished run{' of equal code' * equal} is in {state} and will be copied if its split stays the same"
 
 
-def _planned(words: Sequence[str]) -> dict[Run, str]:
-    """The runs that Snakemake's dry run of a call lists, each with Snakemake's reason."""
+def _planned(words: Sequence[str]) -> tuple[dict[Run, str], dict[str, str]]:
+    """The runs that Snakemake's dry run of a call lists, each with Snakemake's reason, and the other rules' jobs."""
     command = [sys.executable, "-m", "snakemake", "--quiet", "host", "--dry-run", "--nolock", *words]
     done = subprocess.run(command, capture_output=True, text=True)
     said = done.stdout + done.stderr
     if done.returncode:
         raise UserError(f"why: Snakemake cannot plan this call: {said.strip().splitlines()[-1]}")
     found = sorted(TRAINING.findall(said))
-    return {Run(benchmark, row, read_seed(seed)): reason for benchmark, row, seed, reason in found}
+    runs = {Run(benchmark, row, read_seed(seed)): reason for benchmark, row, seed, reason in found}
+    return runs, dict(STATS.findall(said))
 
 
 def _path(module: str) -> str:

@@ -233,6 +233,23 @@ def test_a_circle_of_declarations_is_refused(declared: Path) -> None:
         equality.oldest("a1")
 
 
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [("module,old,neu,reason\n", 1), ("module,old,new,reason\na,a1,a2,x\n<<<<<<< HEAD\n", 3), ("a,a1,a2,x\n", 1)],
+)
+def test_a_damaged_file_of_declarations_is_refused(declared: Path, text: str, line: int) -> None:
+    """An edit by hand, or a merge that was not resolved."""
+    declared.write_text(text)
+    with pytest.raises(UserError, match=f"line {line}: .* is not of the form module,old,new,reason; correct the line"):
+        equality.oldest("a1")
+
+
+def test_a_last_line_without_an_end_stays_whole(declared: Path) -> None:
+    declared.write_text("module,old,new,reason\na,a1,a2,by hand")
+    assert equality.declare({"b": "b1"}, {"b": "b2"}, {}, "renamed") == ["b"]
+    assert declared.read_text() == "module,old,new,reason\na,a1,a2,by hand\nb,b1,b2,renamed\n"
+
+
 def test_the_committed_declarations_can_be_read() -> None:
     for digest in equality.older():
         assert equality.oldest(digest)
@@ -243,9 +260,14 @@ def test_the_command_declares_what_changed_since_a_revision(tmp_path: Path) -> N
     place.mkdir()
     for name in ("ctxgcd", "workflow"):
         shutil.copytree(ROOT / name, place / name, ignore=shutil.ignore_patterns("__pycache__"))
-    author = ["-c", "user.name=a", "-c", "user.email=a@example.org"]
-    for words in (["init", "-q"], ["add", "--all"], [*author, "commit", "-q", "-m", "all"]):
-        subprocess.run(["git", *words], cwd=place, check=True)
+
+    def git(*words: str) -> None:
+        author = ["-c", "user.name=a", "-c", "user.email=a@example.org"]
+        subprocess.run(["git", *author, *words], cwd=place, check=True)
+
+    git("init", "-q")
+    git("add", "--all")
+    git("commit", "-q", "-m", "all")
 
     def declare(*words: str) -> tuple[int, str]:
         script = [sys.executable, "workflow/scripts/declare_equal.py", *words]
@@ -274,18 +296,37 @@ def test_the_command_declares_what_changed_since_a_revision(tmp_path: Path) -> N
         (place / "ctxgcd/losses/distill.py").read_text() + "\nfrom ctxgcd.losses.moved import MOVED\n"
     )
     assert step() != before
-    assert declare("--reason", " ")[1].startswith("error: the reason is empty")
+    assert declare("--reason", " ")[1].startswith("error: --reason is empty")
     assert "git knows no revision 'nowhere'" in declare("--reason", "x", "--since", "nowhere")[1]
-    assert (
-        "no module 'ctxgcd.losses.entropie'; write names"
-        in declare("--reason", "x", "--only", "ctxgcd.losses.entropie")[1]
-    )
+    for word, expected in {
+        "ctxgcd.losses.entropie": "no module 'ctxgcd.losses.entropie'; did you mean 'ctxgcd.losses.entropy'?; write",
+        "ctxgcd/losses/entropy.py": "did you mean 'ctxgcd.losses.entropy'?",
+        "ctxgcd.errors": "ctxgcd.errors is part of no step's code (sentences for users); leave it out",
+        "ctxgcd.losses.info_nce": "ctxgcd.losses.info_nce does not differ from HEAD; leave it out, or if the change is",
+    }.items():
+        status, said = declare("--reason", "x", "--only", word)
+        assert status == 2, said
+        assert expected in said
     status, said = declare("--reason", "an unused name", "--only", ENTROPY)
     assert status == 0
-    assert "1 modules are declared equal in equal_code.csv: ctxgcd.losses.entropy" in said
-    assert "training of simgcd" in said
+    assert "1 module declared equal: ctxgcd.losses.entropy\n" in said
+    assert "commit ctxgcd/pipeline/equal_code.csv with the change" in said
+    assert "  training of simgcd: ctxgcd/losses/distill.py changed, ctxgcd/losses/moved.py is new\n" in said
     assert step() != before
-    status, said = declare("--reason", "moved", "ctxgcd.losses.moved=ctxgcd.losses.distill")
-    assert status == 0
-    assert "no step computes something else" in said
+    # The further word is one behind --only too.
+    status, said = declare(
+        "--reason", "moved", "--only", "ctxgcd.losses.distill", "ctxgcd.losses.moved=ctxgcd.losses.distill"
+    )
+    assert status == 0, said
+    assert "2 modules declared equal" in said
+    assert "the code of every step is equal" in said
     assert step() == before
+    assert declare("--reason", "again")[1].startswith("nothing to declare")
+    git("commit", "-q", "-a", "-m", "the change")
+    git("add", "--all")
+    git("commit", "-q", "-m", "the new module")
+    status, said = declare("--reason", "too late")
+    assert status == 2
+    assert "no module differs from HEAD; if the change is committed, give the revision before it" in said
+    shutil.rmtree(place / ".git")
+    assert "git knows no revision 'HEAD' of this checkout: fatal: not a git repository" in declare("--reason", "x")[1]

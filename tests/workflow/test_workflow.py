@@ -674,6 +674,10 @@ def test_a_change_of_code_runs_what_it_computes(another: Project, name: str) -> 
     assert told.code == 0, told.output
     reasons = dict(re.findall(r"^(\S+/\S+/seed\d+): (.*)$", told.output, re.MULTILINE))
     assert {(b, r, int(seed[4:])) for b, r, seed in (run.split("/") for run in reasons)} == trained
+    jobs = {rule: number for rule, number in result.jobs.items() if rule not in ("train", "total")}
+    assert dict(re.findall(r"(\w+) (\d+)", told.output.partition("; other jobs: ")[2])) == {
+        rule: str(number) for rule, number in jobs.items()
+    }
     what = {"a class list": "its split is made again (its class list changed)"}.get(name, f"{name} changed")
     if name == "the training script":
         what = "workflow/scripts/train_run.py changed"
@@ -707,12 +711,12 @@ def test_declared_equality_runs_nothing(another: Project) -> None:
     script = [sys.executable, "workflow/scripts/declare_equal.py", "--reason", "an unused name"]
     environment = os.environ | {"PYTHONPATH": str(another.folder)}
     done = subprocess.run(script, cwd=another.folder, env=environment, capture_output=True, text=True)
-    assert "2 modules are declared equal" in done.stdout, done.stdout + done.stderr
-    assert "no step computes something else" in done.stdout
+    assert "2 modules declared equal" in done.stdout, done.stdout + done.stderr
+    assert "the code of every step is equal" in done.stdout
     # What was made before the change stands; what was made between is of equal code and is copied.
     assert another.dry("all_tables").trainings == {("aircraft", "full-paper", 0)}
     told = another.call("why", target).output
-    assert "1 runs would be made" in told
+    assert "1 run would be made, 0 up to date" in told
     assert "a finished run of equal code is in work/runs/" in told or "a finished run is in work/runs/" in told
     again = another.call("--cores", "2", target)
     assert again.code == 0, again.output

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import argparse
+import shutil
 import subprocess
 import tempfile
 from pathlib import Path
 
-from ctxgcd.errors import UserError, reported
+from ctxgcd.errors import UserError, nearest, reported
+from ctxgcd.names import counted
 from ctxgcd.pipeline import code
 from ctxgcd.pipeline.equality import FILE, declare
+from ctxgcd.pipeline.why import changed_code
 
 
 def main() -> None:
@@ -22,36 +25,64 @@ def main() -> None:
     )
     arguments = parser.parse_args()
     if not arguments.reason.strip() or "\n" in arguments.reason:
-        raise UserError("the reason is empty or of several lines; say in one line why the change moves no number")
-    if wrong := [word for word in arguments.parts if word.count("=") != 1]:
+        raise UserError("--reason is empty or has several lines; say in one line why the change moves no number")
+    named = [*(arguments.only or ()), *arguments.parts]  # --only takes the words behind it, NEW=OLD too
+    only = [word for word in arguments.only or () if "=" not in word]
+    words = [word for word in named if word not in only]
+    if wrong := [word for word in words if word.count("=") != 1]:
         raise UserError(
             f"{wrong[0]!r} is not NEW=OLD; write the new module and the old one, as ctxgcd.a.new=ctxgcd.a.old"
         )
-    new, parts = code.modules(), dict(word.split("=") for word in arguments.parts)
-    if unknown := sorted(set(arguments.only or ()) - set(new)):
-        raise UserError(f"no module '{unknown[0]}'; write names such as ctxgcd.losses.entropy")
+    new, parts = code.modules(), dict(word.split("=") for word in words)
+    for name in [*only, *parts]:
+        if name in code.WITHOUT_NUMBERS:
+            raise UserError(f"{name} is part of no step's code ({code.WITHOUT_NUMBERS[name]}); leave it out")
+    if unknown := sorted(set(only) - set(new)):
+        raise UserError(
+            f"no module '{unknown[0]}'{nearest(unknown[0], new)}; write names such as ctxgcd.losses.entropy"
+        )
     with tempfile.TemporaryDirectory() as folder:
         before = Path(folder)
         _extract(arguments.since, before)
         old = code.modules(before)
-        kept = {name: digest for name, digest in new.items() if name in (arguments.only or new) or name in parts}
-        declared = declare(old, kept, parts, arguments.reason)
-        print(f"{len(declared)} modules are declared equal in {FILE.name}{': ' * bool(declared)}{', '.join(declared)}")
-        differ = [step for step, roots in code.steps().items() if _hash(roots, before) != _hash(roots, code.ROOT)]
+        changed = [name for name in new if new[name] != old.get(name)]
+        hint = "if the change is committed, give the revision before it, as --since HEAD~1"
+        if not changed:
+            raise UserError(f"no module differs from {arguments.since}; {hint}")
+        if same := [name for name in only if name not in changed]:
+            raise UserError(f"{same[0]} does not differ from {arguments.since}; leave it out, or {hint}")
+        kept = {
+            name: digest
+            for name, digest in new.items()
+            if name in (new if arguments.only is None else only) or name in parts
+        }
+        if declared := declare(old, kept, parts, arguments.reason):
+            print(f"{counted(len(declared), 'module')} declared equal: {', '.join(declared)}")
+            print(f"commit {FILE.relative_to(code.ROOT)} with the change")
+        else:
+            print("nothing to declare: each changed module is new, or is declared equal already")
+        differ = {step: why for step, roots in code.steps().items() if (why := _difference(roots, before))}
         print(
-            f"steps that compute something else: {', '.join(differ)}" if differ else "no step computes something else"
+            f"steps whose code still differs from {arguments.since}:" if differ else "the code of every step is equal"
         )
+        for step, why in differ.items():
+            print(f"  {step}: {why}")
 
 
-def _hash(roots: tuple[str, ...], root: Path) -> str:
+def _difference(roots: tuple[str, ...], before: Path) -> str:
+    """In which modules a step differs from what it was, in words; empty where its code is equal."""
+    now = code.reached(*roots)
     try:
-        return code.reached(*roots, root=root).hash
+        old = code.reached(*roots, root=before)
     except UserError:  # a script or method that this checkout does not have
-        return ""
+        return "a new step"
+    return changed_code({"modules": old.modules}, now.modules) if old.hash != now.hash else ""
 
 
 def _extract(revision: str, folder: Path) -> None:
     """Write a revision's code to a folder."""
+    if not shutil.which("git"):
+        raise UserError("there is no git here, which knows the code before the change; install it")
     packed = subprocess.run(["git", "archive", revision, "ctxgcd", "workflow"], cwd=code.ROOT, capture_output=True)
     if packed.returncode:
         raise UserError(f"git knows no revision '{revision}' of this checkout: {packed.stderr.decode().strip()}")
