@@ -44,7 +44,7 @@ WITHOUT_NUMBERS = {
     "ctxgcd.sections": "refuses a value or lets it pass",
     "ctxgcd.benchmarks.registry": "which reader is which module; the module is code",
     "ctxgcd.benchmarks.places": "where data lies",
-    "ctxgcd.benchmarks.weights": "which file of weights is read; its hash is a parameter",
+    "ctxgcd.benchmarks.weights": "which file of weights is read; its hash is a parameter, that of a package is code",
     "ctxgcd.benchmarks.download": "fetches a file, which is checked by its hash",
 }
 
@@ -188,7 +188,9 @@ def reached(*roots: str, root: Path = ROOT) -> Code:
 def imports(name: str, root: Path = ROOT) -> frozenset[str]:
     """The modules of this package that a module imports when it runs."""
     found: set[str] = set()
-    for module, names in imported(running(_file(name, root).read_text(encoding="utf-8"))):
+    file = _file(name, root)
+    room = name if file.name == "__init__.py" else name.rpartition(".")[0]
+    for module, names in imported(running(file.read_text(encoding="utf-8")), room):
         modules = {f"{module}.{one}" for one in names if _is_module(f"{module}.{one}", root)}
         found |= modules if names and len(modules) == len(names) else {module, *modules}
     return frozenset(one for one in found if one.partition(".")[0] == "ctxgcd")

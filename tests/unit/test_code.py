@@ -135,6 +135,22 @@ def test_imports_are_followed(tmp_path: Path) -> None:
     assert reached(root, "b", "d") == ["b", "c", "d"]
 
 
+def test_relative_imports_are_followed_too(tmp_path: Path) -> None:
+    root = checkout(
+        tmp_path,
+        losses__a="from . import b\nfrom .c import x\nfrom ..d import y\nfrom .. import e\n",
+        **{f"losses__{name}": "" for name in "bc"},
+        **dict.fromkeys("de", ""),
+    )
+    assert reached(root, "losses.a") == ["d", "e", "losses.a", "losses.b", "losses.c"]
+
+
+@pytest.mark.parametrize("test", ["TYPE_CHECKING", "typing.TYPE_CHECKING", "t.TYPE_CHECKING"])
+def test_imports_for_types_alone_are_not_followed(tmp_path: Path, test: str) -> None:
+    body = f"import typing as t\nif {test}:\n    from ctxgcd.b import x\nelse:\n    from ctxgcd.c import x\n"
+    assert reached(checkout(tmp_path, a=body, b="", c=""), "a") == ["a", "c"]
+
+
 def test_the_path_of_a_module_does_not_count(tmp_path: Path) -> None:
     here = code.reached("ctxgcd.a", root=checkout(tmp_path / "1", a="x = 1\n")).hash
     there = code.reached("ctxgcd.losses.b", root=checkout(tmp_path / "2", losses__b="x = 1\n")).hash
@@ -187,6 +203,11 @@ def test_a_step_reaches_what_it_needs_and_no_more() -> None:
         assert {"ctxgcd.images.pack", "ctxgcd.images.resize", "ctxgcd.features", "ctxgcd.models.weights"} <= set(run)
 
 
+def test_which_file_of_a_package_is_read_is_code() -> None:
+    """A run says no more of such weights than `package`."""
+    assert "ctxgcd.benchmarks.packages" in code.script(code.WEIGHTS).modules
+
+
 # -- declared equality -----------------------------------------------------------------------------------
 
 
@@ -231,6 +252,35 @@ def test_a_circle_of_declarations_is_refused(declared: Path) -> None:
     declared.write_text("module,old,new,reason\na,a1,a2,x\na,a2,a1,y\n")
     with pytest.raises(UserError, match="is declared equal to itself"):
         equality.oldest("a1")
+
+
+@pytest.mark.parametrize(
+    "line", ["<<<<<<< HEAD", "a,a1", "a,a1,a2", "a,,a2,why", "a,a1,a2,why,more", 'a,a1,a2,"why', "\xff"]
+)
+def test_a_damaged_line_of_declarations_is_refused(declared: Path, line: str) -> None:
+    """Passed over, it would make results again."""
+    declared.write_bytes(declared.read_bytes() + line.encode("latin-1") + b"\n")
+    with pytest.raises(UserError, match=r"equal_code.csv (line 2|cannot be read)"):
+        equality.oldest("a2")
+
+
+def test_a_file_of_declarations_without_its_head_or_at_all_is_refused(declared: Path) -> None:
+    for content in ("", "a,a1,a2,why\n"):
+        declared.write_text(content)
+        equality.older.cache_clear()
+        with pytest.raises(UserError, match=r"equal_code.csv (line 1|cannot be read)"):
+            equality.oldest("a2")
+    declared.unlink()
+    equality.older.cache_clear()
+    with pytest.raises(UserError, match=r"equal_code.csv cannot be read"):
+        equality.oldest("a2")
+
+
+def test_a_declaration_begins_a_line_of_its_own(declared: Path) -> None:
+    """Also where an editor has taken away the end of the last one, or left an empty line."""
+    declared.write_text("module,old,new,reason\na,a1,a2,x\n\nb,b1,b2,y")
+    equality.declare({"a": "a2"}, {"a": "a3"}, {}, "z")
+    assert (equality.oldest("a3"), equality.oldest("b2")) == ({"a1"}, {"b1"})
 
 
 def test_the_committed_declarations_can_be_read() -> None:
