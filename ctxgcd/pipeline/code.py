@@ -92,6 +92,12 @@ def hash_of(digests: Iterable[str]) -> str:
     return short_hash(json.dumps(sorted(set().union(*(oldest(digest) for digest in digests)))))
 
 
+def refuse_changed(planned: str, now: Code) -> None:
+    """Raise UserError where a job's code is no longer that which its call planned: its result has the latter's name."""
+    if now.hash != planned:
+        raise UserError("the code changed after this call planned the job; run the same command again")
+
+
 # -- steps -------------------------------------------------------------------------------------------------
 
 
@@ -132,7 +138,12 @@ def script(name: str) -> Code:
 
 def run(reader: str, method: str, modifiers: Sequence[str] = ()) -> Code:
     """Of a run: packing, weights, features and training. List and split of the images enter by the split's hash."""
-    return pack(reader) | script(WEIGHTS) | script(FEATURES) | training(method, modifiers)
+    return pack(reader) | features() | training(method, modifiers)
+
+
+def features() -> Code:
+    """Of kept features, the image store aside."""
+    return script(WEIGHTS) | script(FEATURES)
 
 
 def of_row(reader: str, row: RowName) -> Code:

@@ -203,6 +203,36 @@ def test_a_step_reaches_what_it_needs_and_no_more() -> None:
         assert {"ctxgcd.images.pack", "ctxgcd.images.resize", "ctxgcd.features", "ctxgcd.models.weights"} <= set(run)
 
 
+CHANGED = {
+    "pack_images": ("--images", '{"reader": "cub"}', "--place", "{}", "--split", "none.csv", "--workers", "1"),
+    "prepare_weights": ("--model", "test_vit", "--crop", "32", "--weights", "none.pth", "--sha256="),
+    "extract_features": (
+        *("--kind", "test_view-tail0-float32", "--parameters", "{}", "--store", "none.npz", "--weights", "none.pt"),
+        *("--split", "none.csv", "--threads", "1"),
+    ),
+    "score_run": (
+        *("--run", "run.json", "--assignments", "none.csv", "--split", "none.csv", "--metrics", "metrics.json"),
+        *("--predictions", "1.csv", "--test-predictions", "2.csv"),
+    ),
+    "estimate_k": (
+        *("--split", "none.csv", "--features", "none.npy", "--most", "9", "--restarts", "1", "--seed", "0"),
+        *("--threads", "1", "--json", "made.json", "--csv", "made.csv"),
+    ),
+}
+
+
+@pytest.mark.parametrize("step", CHANGED)
+def test_a_job_whose_code_changed_after_planning_is_refused(tmp_path: Path, step: str) -> None:
+    """Its result would lie under the name of the other code, and be taken for it when the change is reverted."""
+    out = ["--out", "made"] if step not in ("score_run", "estimate_k") else []
+    words = [sys.executable, str(ROOT / f"workflow/scripts/{step}.py"), *CHANGED[step], "--code", "of before", *out]
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, env=environment)
+    assert done.returncode == 2, done.stderr
+    assert done.stderr == "error: the code changed after this call planned the job; run the same command again\n"
+    assert not list(tmp_path.iterdir())
+
+
 def test_which_file_of_a_package_is_read_is_code() -> None:
     """A run says no more of such weights than `package`."""
     assert "ctxgcd.benchmarks.packages" in code.script(code.WEIGHTS).modules

@@ -194,7 +194,7 @@ def pixels_of(wildcards):
 
 
 def features_folder(wildcards):
-    extracted_by = (code.script(code.WEIGHTS) | code.script(code.FEATURES)).hash
+    extracted_by = code.features().hash
     content = short_hash(images_hash(wildcards), features_of(wildcards), extracted_by)
     return f"work/features/{wildcards.benchmark}-{content}"
 
