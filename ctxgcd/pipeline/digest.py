@@ -25,13 +25,18 @@ def running(source: str) -> ast.Module:
     return cast(ast.Module, _Running().visit(ast.parse(source)))
 
 
-def imported(tree: ast.Module) -> Iterator[tuple[str, list[str]]]:
-    """Yield each module that a tree imports from, with the imported names; none where it imports the module itself."""
+def imported(tree: ast.Module, room: str) -> Iterator[tuple[str, list[str]]]:
+    """Yield each module that a tree imports from, with the imported names; none where it imports the module itself.
+
+    room: the dotted name of the package that the tree is a module of, to which `from . import x` relates.
+    """
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             yield from ((alias.name, []) for alias in node.names)
-        elif isinstance(node, ast.ImportFrom) and node.module:
-            yield node.module, [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            rooms = room.split(".")
+            above = rooms[: len(rooms) - node.level + 1] if node.level else []
+            yield ".".join([*above, *filter(None, [node.module])]), [alias.name for alias in node.names]
 
 
 def short_hash(content: str | bytes) -> str:
@@ -39,7 +44,7 @@ def short_hash(content: str | bytes) -> str:
 
 
 class _Running(ast.NodeTransformer):
-    """Takes out docstrings and other bare strings, and blocks under `if TYPE_CHECKING`."""
+    """Takes out docstrings and other bare strings, and blocks under `if TYPE_CHECKING` or `if typing.TYPE_CHECKING`."""
 
     def visit_Expr(self, node: ast.Expr) -> ast.AST | None:
         self.generic_visit(node)
@@ -47,7 +52,8 @@ class _Running(ast.NodeTransformer):
 
     def visit_If(self, node: ast.If) -> ast.AST | list[ast.stmt]:
         self.generic_visit(node)
-        return node.orelse if isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING" else node
+        name = node.test.attr if isinstance(node.test, ast.Attribute) else getattr(node.test, "id", "")
+        return node.orelse if name == "TYPE_CHECKING" else node
 
 
 def _plain(value: Any) -> Any:

@@ -15,17 +15,23 @@ COLUMNS = ("module", "old", "new", "reason")
 
 @cache
 def older() -> dict[str, frozenset[str]]:
-    """The digests that each digest is declared equal to. Raises UserError for a line that is none of the file's."""
+    """The digests that each digest is declared equal to.
+
+    Raises UserError where the file is missing or damaged: a line that is passed over would make results again.
+    """
     found: dict[str, frozenset[str]] = {}
-    with FILE.open(encoding="utf-8", newline="") as file:
-        lines = csv.reader(file)
-        for line in filter(None, lines):
-            if len(line) != len(COLUMNS) or (lines.line_num == 1) != (tuple(line) == COLUMNS):
-                where, expected = f"{FILE}, line {lines.line_num}", ",".join(COLUMNS)
-                raise UserError(f"{where}: {','.join(line)!r} is not of the form {expected}; correct the line")
-            if lines.line_num > 1:
-                _, old, new, _ = line
-                found[new] = found.get(new, frozenset()) | {old}
+    try:
+        head, *lines = csv.reader(FILE.read_text(encoding="utf-8").splitlines(), strict=True)
+    except (OSError, ValueError, csv.Error) as error:
+        raise UserError(f"{FILE} cannot be read ({error}); restore it, as by `git checkout {FILE.name}`") from None
+    for number, line in enumerate([head, *lines], 1):
+        if (number == 1 and tuple(line) != COLUMNS) or (line and (len(line) != len(COLUMNS) or not all(line))):
+            raise UserError(
+                f"{FILE} line {number} is {','.join(line)!r}, not {','.join(COLUMNS)}; correct it, or take the file of "
+                "a commit without this line"
+            )
+    for _, old, new, _ in filter(None, lines):
+        found[new] = found.get(new, frozenset()) | {old}
     return found
 
 
@@ -49,6 +55,12 @@ def oldest(digest: str) -> frozenset[str]:
     return frozenset(found)
 
 
+def check() -> None:
+    """Raise UserError unless the declarations can be read and lead to a start."""
+    for digest in older():
+        oldest(digest)
+
+
 def declare(old: Mapping[str, str], new: Mapping[str, str], parts: Mapping[str, str], reason: str) -> list[str]:
     """Append a line for each module that computes what it computed before; return their names.
 
@@ -67,9 +79,9 @@ def declare(old: Mapping[str, str], new: Mapping[str, str], parts: Mapping[str, 
                     f"no module '{module}'{nearest(module, known)}; write NEW=OLD with names such as ctxgcd.files"
                 )
     wanted = [(name, old[before], new[name]) for name, before in pairs if not oldest(old[before]) <= oldest(new[name])]
-    ended = FILE.read_text(encoding="utf-8").endswith("\n")
+    ends = FILE.read_text(encoding="utf-8").endswith("\n")
     with FILE.open("a", encoding="utf-8", newline="") as lines:
-        lines.write("" if ended else "\n")
+        lines.write("" if ends else "\n")
         csv.writer(lines, lineterminator="\n").writerows((*line, reason) for line in wanted)
     older.cache_clear()
     oldest.cache_clear()

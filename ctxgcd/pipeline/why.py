@@ -28,15 +28,16 @@ STATS = re.compile(r"^(?!(?:total|train) )(\w+) +(\d+)$", re.MULTILINE)  # the j
 OLD_SCHEME = "it was made before run.json told the code module by module (docs/migration.md)"
 
 
-def why(params: Params, asked: Sequence[Run], words: Sequence[str], results: Path = Path()) -> str:
+def why(params: Params, asked: Sequence[Run], words: Sequence[str], snakefile: str, results: Path = Path()) -> str:
     """Tell of each run that a call would make the reason, one line a run; of other runs and other jobs their number.
 
     Args:
         asked: the runs behind the targets.
         words: of the call, without `why`; Snakemake's own dry run of them says which runs it would make.
+        snakefile: the path of the call's Snakefile.
         results: the folder that holds results/, where files pass through another one.
     """
-    planned, others = _planned(words)
+    planned, others = _planned(words, snakefile)
     told = {run: _reason(params, run, said, results) for run, said in planned.items()}
     lines = [f"{run.folder.removeprefix('results/runs/')}: {reason}" for run, reason in told.items()]
     rest = len(set(asked) - set(planned))
@@ -132,20 +133,24 @@ def _from_the_cache(params: Params, run: Run, results: Path) -> str:
     return f"; a finished run{' of equal code' * equal} is in {state} and will be copied if its split stays the same"
 
 
-def _planned(words: Sequence[str]) -> tuple[dict[Run, str], dict[str, str]]:
+def _planned(words: Sequence[str], snakefile: str) -> tuple[dict[Run, str], dict[str, str]]:
     """The runs that Snakemake's dry run of a call lists, each with Snakemake's reason, and the other rules' jobs."""
-    command = [sys.executable, "-m", "snakemake", "--quiet", "host", "--dry-run", "--nolock", *words]
-    done = subprocess.run(command, capture_output=True, text=True)
+    # The last of two options wins: a --quiet of the call would hide the jobs, and its own --snakefile and --directory
+    # start from another folder than this process, which has changed to the latter.
+    ours = ["--dry-run", "--nolock", "--quiet", "host", "--snakefile", snakefile, "--directory", str(Path.cwd())]
+    done = subprocess.run([sys.executable, "-m", "snakemake", *words, *ours], capture_output=True, text=True)
     said = done.stdout + done.stderr
     if done.returncode:
-        raise UserError(f"why: Snakemake cannot plan this call: {said.strip().splitlines()[-1]}")
+        told = [line for line in said.splitlines() if line.strip() and not line.startswith("Using ")]
+        raise UserError(f"why: Snakemake cannot plan this call: {told[-1] if told else 'it says nothing'}")
     found = sorted(TRAINING.findall(said))
     runs = {Run(benchmark, row, read_seed(seed)): reason for benchmark, row, seed, reason in found}
     return runs, dict(STATS.findall(said))
 
 
 def _path(module: str) -> str:
-    return f"{module.replace('.', '/')}.py"
+    path, _, name = module.partition(":")
+    return f"{path.replace('.', '/')}.py{f' ({name})' * bool(name)}"
 
 
 def _read(file: Path) -> dict[str, Any]:

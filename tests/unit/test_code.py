@@ -7,6 +7,7 @@ import os
 import shutil
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -135,10 +136,36 @@ def test_imports_are_followed(tmp_path: Path) -> None:
     assert reached(root, "b", "d") == ["b", "c", "d"]
 
 
+def test_relative_imports_are_followed_too(tmp_path: Path) -> None:
+    root = checkout(
+        tmp_path,
+        losses__a="from . import b\nfrom .c import x\nfrom ..d import y\nfrom .. import e\n",
+        **{f"losses__{name}": "" for name in "bc"},
+        **dict.fromkeys("de", ""),
+    )
+    assert reached(root, "losses.a") == ["d", "e", "losses.a", "losses.b", "losses.c"]
+
+
+@pytest.mark.parametrize("test", ["TYPE_CHECKING", "typing.TYPE_CHECKING", "t.TYPE_CHECKING"])
+def test_imports_for_types_alone_are_not_followed(tmp_path: Path, test: str) -> None:
+    body = f"import typing as t\nif {test}:\n    from ctxgcd.b import x\nelse:\n    from ctxgcd.c import x\n"
+    assert reached(checkout(tmp_path, a=body, b="", c=""), "a") == ["a", "c"]
+
+
 def test_the_path_of_a_module_does_not_count(tmp_path: Path) -> None:
     here = code.reached("ctxgcd.a", root=checkout(tmp_path / "1", a="x = 1\n")).hash
     there = code.reached("ctxgcd.losses.b", root=checkout(tmp_path / "2", losses__b="x = 1\n")).hash
     assert here == there
+
+
+def test_which_class_an_entry_names_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where another one of the same module is named."""
+    before = code.training("gcd").hash, code.pack("cub").hash, code.training("simgcd").hash
+    monkeypatch.setitem(METHODS, "gcd", replace(METHODS["gcd"], cls="ctxgcd.methods.gcd.Other"))
+    reader = code.READERS["cub"]._replace(images="ctxgcd.benchmarks.opening:as_seen")
+    monkeypatch.setitem(code.READERS, "cub", reader)
+    after = code.training("gcd").hash, code.pack("cub").hash, code.training("simgcd").hash
+    assert [one == other for one, other in zip(before, after, strict=True)] == [False, False, True]
 
 
 def test_rooms_import_nothing() -> None:
@@ -185,6 +212,41 @@ def test_a_step_reaches_what_it_needs_and_no_more() -> None:
         assert not any(name.startswith(("ctxgcd.evaluation", "ctxgcd.tables", "ctxgcd.plots")) for name in run)
         assert "ctxgcd.benchmarks.split" not in run
         assert {"ctxgcd.images.pack", "ctxgcd.images.resize", "ctxgcd.features", "ctxgcd.models.weights"} <= set(run)
+
+
+CHANGED = {
+    "pack_images": ("--images", '{"reader": "cub"}', "--place", "{}", "--split", "none.csv", "--workers", "1"),
+    "prepare_weights": ("--model", "test_vit", "--crop", "32", "--weights", "none.pth", "--sha256="),
+    "extract_features": (
+        *("--kind", "test_view-tail0-float32", "--parameters", "{}", "--store", "none.npz", "--weights", "none.pt"),
+        *("--split", "none.csv", "--threads", "1"),
+    ),
+    "score_run": (
+        *("--run", "run.json", "--assignments", "none.csv", "--split", "none.csv", "--metrics", "metrics.json"),
+        *("--predictions", "1.csv", "--test-predictions", "2.csv"),
+    ),
+    "estimate_k": (
+        *("--split", "none.csv", "--features", "none.npy", "--most", "9", "--restarts", "1", "--seed", "0"),
+        *("--threads", "1", "--json", "made.json", "--csv", "made.csv"),
+    ),
+}
+
+
+@pytest.mark.parametrize("step", CHANGED)
+def test_a_job_whose_code_changed_after_planning_is_refused(tmp_path: Path, step: str) -> None:
+    """Its result would lie under the name of the other code, and be taken for it when the change is reverted."""
+    out = ["--out", "made"] if step not in ("score_run", "estimate_k") else []
+    words = [sys.executable, str(ROOT / f"workflow/scripts/{step}.py"), *CHANGED[step], "--code", "of before", *out]
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, env=environment)
+    assert done.returncode == 2, done.stderr
+    assert done.stderr == "error: the code changed after this call planned the job; run the same command again\n"
+    assert not list(tmp_path.iterdir())
+
+
+def test_which_file_of_a_package_is_read_is_code() -> None:
+    """A run says no more of such weights than `package`."""
+    assert "ctxgcd.benchmarks.packages" in code.script(code.WEIGHTS).modules
 
 
 # -- declared equality -----------------------------------------------------------------------------------
@@ -234,20 +296,32 @@ def test_a_circle_of_declarations_is_refused(declared: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "line"),
-    [("module,old,neu,reason\n", 1), ("module,old,new,reason\na,a1,a2,x\n<<<<<<< HEAD\n", 3), ("a,a1,a2,x\n", 1)],
+    "line", ["<<<<<<< HEAD", "a,a1", "a,a1,a2", "a,,a2,why", "a,a1,a2,why,more", 'a,a1,a2,"why', "\xff"]
 )
-def test_a_damaged_file_of_declarations_is_refused(declared: Path, text: str, line: int) -> None:
-    """An edit by hand, or a merge that was not resolved."""
-    declared.write_text(text)
-    with pytest.raises(UserError, match=f"line {line}: .* is not of the form module,old,new,reason; correct the line"):
-        equality.oldest("a1")
+def test_a_damaged_line_of_declarations_is_refused(declared: Path, line: str) -> None:
+    """Passed over, it would make results again."""
+    declared.write_bytes(declared.read_bytes() + line.encode("latin-1") + b"\n")
+    with pytest.raises(UserError, match=r"equal_code.csv (line 2|cannot be read)"):
+        equality.oldest("a2")
 
 
-def test_a_last_line_without_an_end_stays_whole(declared: Path) -> None:
-    declared.write_text("module,old,new,reason\na,a1,a2,by hand")
-    assert equality.declare({"b": "b1"}, {"b": "b2"}, {}, "renamed") == ["b"]
-    assert declared.read_text() == "module,old,new,reason\na,a1,a2,by hand\nb,b1,b2,renamed\n"
+def test_a_file_of_declarations_without_its_head_or_at_all_is_refused(declared: Path) -> None:
+    for content in ("", "a,a1,a2,why\n"):
+        declared.write_text(content)
+        equality.older.cache_clear()
+        with pytest.raises(UserError, match=r"equal_code.csv (line 1|cannot be read)"):
+            equality.oldest("a2")
+    declared.unlink()
+    equality.older.cache_clear()
+    with pytest.raises(UserError, match=r"equal_code.csv cannot be read"):
+        equality.oldest("a2")
+
+
+def test_a_declaration_begins_a_line_of_its_own(declared: Path) -> None:
+    """Also where an editor has taken away the end of the last one, or left an empty line."""
+    declared.write_text("module,old,new,reason\na,a1,a2,x\n\nb,b1,b2,y")
+    equality.declare({"a": "a2"}, {"a": "a3"}, {}, "z")
+    assert (equality.oldest("a3"), equality.oldest("b2")) == ({"a1"}, {"b1"})
 
 
 def test_the_committed_declarations_can_be_read() -> None:

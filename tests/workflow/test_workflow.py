@@ -952,6 +952,28 @@ def test_a_checkout_that_cannot_be_written_ends_with_a_sentence_alone(
 # -- how it is written -----------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("words", [("-q",), ("--quiet", "rules"), ("--quiet", "all"), ("--cores", "1")])
+def test_why_tells_the_same_runs_whatever_the_call_hides(tiny: Project, words: tuple[str, ...]) -> None:
+    told = tiny.call("why", "results/ablation_scars.csv", *words)
+    assert told.code == 0, told.output
+    assert f"{len(ABLATION_ROWS)} runs would be made, 0 are up to date" in told.output
+
+
+def test_why_can_be_asked_from_another_folder(tiny: Project) -> None:
+    name = tiny.folder.name
+    environment = {"CTXGCD_DATA": str(tiny.data), "PYTHONPATH": str(tiny.folder)}
+    words = ("-s", f"{name}/Snakefile", "-d", name, "why", "results/ablation_scars.csv")
+    status, told = snakemake(tiny.folder.parent, environment, *words)
+    assert status == 0, told
+    assert f"{len(ABLATION_ROWS)} runs would be made, 0 are up to date" in told
+
+
+def test_damaged_declarations_are_refused_before_anything_is_planned(tiny: Project, tmp_path: Path) -> None:
+    project = tiny.copy(tmp_path / "project")
+    added("ctxgcd/pipeline/equal_code.csv", line="<<<<<<< HEAD")(project)
+    refused(project.call("-n", "all_tables"), "equal_code.csv line 2 is '<<<<<<< HEAD'")
+
+
 def test_lint_is_clean(tiny: Project) -> None:
     result = tiny.call("--lint")
     assert result.code == 0, result.output

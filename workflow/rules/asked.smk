@@ -21,5 +21,6 @@ with reported(job=False):
             words = [word for word in sys.argv[1:] if word != question]
             stored = workflow.storage_settings
             through = stored.default_storage_provider and stored.default_storage_prefix
-            print(why(PARAMS, behind, words, Path(through or "")))
+            main = workflow.main_snakefile
+            print(why(PARAMS, behind, words, main, Path(through or "")))
         sys.exit()

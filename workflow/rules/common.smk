@@ -21,7 +21,7 @@ from ctxgcd.config import Official
 from ctxgcd.config import parse as parse_params
 from ctxgcd.errors import UserError, reported
 from ctxgcd.last_words import repeat_last_words
-from ctxgcd.pipeline import code
+from ctxgcd.pipeline import code, equality
 from ctxgcd.pipeline.identity import ESTIMATED, parameters_hash, short_hash
 from ctxgcd.pipeline.why import why
 from ctxgcd.plan.plan import write_plan
@@ -37,6 +37,7 @@ places = config.pop("data", {})
 TARGETS = get_argument_parser().parse_known_args(sys.argv[1:])[0].targets
 
 with reported(job=False):
+    equality.check()
     PARAMS = parse_params(config)
     use_places(
         places,
@@ -193,10 +194,8 @@ def pixels_of(wildcards):
 
 
 def features_folder(wildcards):
-    extracted_by = (code.script(code.WEIGHTS) | code.script(code.FEATURES)).hash
-    content = short_hash(
-        images_hash(wildcards), features_of(wildcards), extracted_by
-    )
+    extracted_by = code.features().hash
+    content = short_hash(images_hash(wildcards), features_of(wildcards), extracted_by)
     return f"work/features/{wildcards.benchmark}-{content}"
 
 

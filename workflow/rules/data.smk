@@ -79,11 +79,12 @@ rule weights:
         # Not recorded, because it takes `input`: the same file at another place changes nothing.
         file=lambda w, input: PARAMS.backbones[w.backbone].weights,
         sha256=lambda w, input: PARAMS.backbones[w.backbone].sha256,
+        code=lambda w, input: code.script(code.WEIGHTS).hash,
     message:
         "Preparing the weights of {wildcards.backbone}"
     shell:
         "python workflow/scripts/prepare_weights.py --model {params.model:q} --crop {wildcards.crop}"
-        " --weights {params.file:q} --sha256={params.sha256} --out {output:q} 2>&1 | tee {log:q}"
+        " --weights {params.file:q} --sha256={params.sha256} --code {params.code} --out {output:q} 2>&1 | tee {log:q}"
 
 
 rule image_store:
@@ -103,11 +104,12 @@ rule image_store:
     params:
         images=images_of,
         place=lambda w, input: place(w.benchmark),
+        code=lambda w, input: code.pack(reader_of(w)).hash,
     message:
         "Packing the images of {wildcards.benchmark}"
     shell:
         "python workflow/scripts/pack_images.py --images {params.images:q} --place {params.place:q} --split {input:q}"
-        " --workers {threads} --out {output.index:q} 2>&1 | tee {log:q}"
+        " --workers {threads} --code {params.code} --out {output.index:q} 2>&1 | tee {log:q}"
 
 
 rule duplicates:
@@ -154,12 +156,13 @@ rule features:
         gpu=1,
     params:
         of=features_of,
+        code=lambda w, input: code.features().hash,
     message:
         "Extracting {wildcards.kind} of {wildcards.benchmark}"
     shell:
         "python workflow/scripts/extract_features.py --kind {wildcards.kind} --parameters {params.of:q}"
         " --store {input.store:q} --weights {input.weights:q} --split {input.split:q} --threads {threads}"
-        " --out {output:q} 2>&1 | tee {log:q}"
+        " --code {params.code} --out {output:q} 2>&1 | tee {log:q}"
 
 
 # The frozen features are not an input whose time counts: their content is in their name.

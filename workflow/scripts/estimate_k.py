@@ -9,6 +9,7 @@ from ctxgcd.benchmarks.split_file import read_split
 from ctxgcd.errors import reported
 from ctxgcd.estimate import estimate_to
 from ctxgcd.features import load_kept
+from ctxgcd.pipeline.code import refuse_changed, script
 
 
 def main() -> None:
@@ -23,6 +24,7 @@ def main() -> None:
     parser.add_argument("--json", type=Path, required=True)
     parser.add_argument("--csv", type=Path, required=True)
     a = parser.parse_args()
+    refuse_changed(a.code, script("estimate_k"))
     split = read_split(a.split)
     features = load_kept(a.features, (len(split),)).float().numpy()
     how = {"most": a.most, "restarts": a.restarts, "seed": a.seed, "threads": a.threads}

@@ -14,6 +14,7 @@ from ctxgcd.benchmarks.split_file import read_split
 from ctxgcd.errors import reported
 from ctxgcd.features import extract_test_view, extract_view_bank
 from ctxgcd.models.backbone import cut
+from ctxgcd.pipeline import code
 from ctxgcd.pipeline.possible import check_asked
 from ctxgcd.training.devices import borrowed_devices
 from ctxgcd.training.inputs import load_backbone, open_cropper
@@ -29,8 +30,10 @@ def main() -> None:
     parser.add_argument("--weights", type=Path, required=True)
     parser.add_argument("--split", type=Path, required=True)
     parser.add_argument("--threads", type=int, required=True)
+    parser.add_argument("--code", required=True, help="hash of the code that the name of the file holds")
     parser.add_argument("--out", type=Path, required=True)
     arguments = parser.parse_args()
+    code.refuse_changed(arguments.code, code.features())
     torch.set_num_threads(arguments.threads)
     numbers = {name: int(value) for name, value in re.findall(r"(tail|views|seed)(\d+)", arguments.kind)}
     precision = arguments.kind.rpartition("-")[2]

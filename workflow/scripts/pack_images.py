@@ -10,6 +10,7 @@ from ctxgcd.benchmarks.places import place_of
 from ctxgcd.benchmarks.split_file import read_split
 from ctxgcd.errors import reported
 from ctxgcd.images.pack import pack
+from ctxgcd.pipeline import code
 from ctxgcd.pipeline.possible import check_asked
 
 
@@ -19,9 +20,11 @@ def main() -> None:
     parser.add_argument("--place", type=json.loads, required=True, help="where own images lie, as JSON")
     parser.add_argument("--split", type=Path, required=True)
     parser.add_argument("--workers", type=int, required=True, help="processes that decode")
+    parser.add_argument("--code", required=True, help="hash of the code that the name of the file holds")
     parser.add_argument("--out", type=Path, required=True)
     arguments = parser.parse_args()
     images = arguments.images
+    code.refuse_changed(arguments.code, code.pack(images["reader"]))
     split = read_split(arguments.split)
     check_asked(images["benchmark"], int((split.part == "train").sum()))
     paths = split.sort_values("id").path.tolist()

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from ctxgcd.errors import reported
 from ctxgcd.models.weights import prepare
+from ctxgcd.pipeline import code
 
 
 def main() -> None:
@@ -15,8 +16,10 @@ def main() -> None:
     parser.add_argument("--crop", type=int, required=True, help="pixels of the square input")
     parser.add_argument("--weights", required=True, help="hub, package, an address, or the path of a file")
     parser.add_argument("--sha256", required=True, help="of the file; empty: not checked")
+    parser.add_argument("--code", required=True, help="hash of the code that the name of the file holds")
     parser.add_argument("--out", type=Path, required=True)
     arguments = parser.parse_args()
+    code.refuse_changed(arguments.code, code.script(code.WEIGHTS))
     digest = prepare(arguments.model, arguments.weights, arguments.crop, arguments.out, arguments.sha256)
     print(f"weights of {arguments.model}: every key fits, sha256 {digest}")
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from ctxgcd.benchmarks.split_file import read_split
 from ctxgcd.errors import reported
 from ctxgcd.evaluation.run import score_run
+from ctxgcd.pipeline.code import refuse_changed, script
 
 
 def main() -> None:
@@ -20,6 +21,7 @@ def main() -> None:
     parser.add_argument("--predictions", type=Path, required=True)
     parser.add_argument("--test-predictions", type=Path, required=True)
     arguments = parser.parse_args()
+    refuse_changed(arguments.code, script("score_run"))
     outputs = {"unlabelled": arguments.predictions, "test": arguments.test_predictions}
     split = read_split(arguments.split)
     score_run(arguments.run, arguments.assignments, split, arguments.metrics, outputs, code=arguments.code)

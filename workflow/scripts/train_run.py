@@ -12,6 +12,7 @@ from ctxgcd.catalogue import METHODS
 from ctxgcd.errors import UserError, reported
 from ctxgcd.methods.build import method_of
 from ctxgcd.pipeline.cache import kept
+from ctxgcd.pipeline.code import refuse_changed
 from ctxgcd.pipeline.code import run as run_code
 from ctxgcd.pipeline.identity import identity, read_estimate
 from ctxgcd.pipeline.possible import check_k, check_possible
@@ -52,8 +53,7 @@ def main() -> None:
     check_k(parameters, split)
     split_hash = arguments.split_hash.read_text(encoding="utf-8").strip()
     code = run_code(arguments.reader, parameters["method"], parameters.get("modifiers", ()))
-    if code.hash != arguments.code:
-        raise UserError("the code changed after this call planned the run; run the same command again")
+    refuse_changed(arguments.code, code)
     own = identity(parameters, split_hash, arguments.code)
     files = {name: path for name in KEPT if (path := getattr(arguments, name))}
     state = finished.folder_of(arguments.work, own, parameters["row"])
