@@ -38,6 +38,43 @@ def test_every_local_link_of_the_documents_exists() -> None:
     assert not broken
 
 
+def test_no_text_names_a_page_that_is_not_there() -> None:
+    """A page in code, rules, profiles or documents, such as "docs/methods.md", exists here."""
+    dead = []
+    for file in texts():
+        for name in re.findall(r"(?<![\w/.}-])[a-z_][a-z0-9_/]*\.md\b", file.read_text(encoding="utf-8")):
+            places = (ROOT / name, ROOT / "docs" / name, file.parent / name)
+            if not name.startswith(("results/", "_published/")) and not any(place.exists() for place in places):
+                dead.append(f"{file.relative_to(ROOT)}: {name}")
+    assert not dead
+
+
+def test_every_named_section_and_equation_exists() -> None:
+    """References of the forms `docs/methods.md, "Heading"` and "equation `label` of docs/methods.md"."""
+    sections, equations = [], []
+    for file in texts():
+        text = file.read_text(encoding="utf-8")
+        sections += [(file, *found) for found in re.findall(r'(docs/\w+\.md), "([^"]+)"', text)]
+        equations += [(file, *found[::-1]) for found in re.findall(r"equation `(\w+)` of\s+(docs/\w+\.md)", text)]
+    assert len(sections) >= 2
+    assert len(equations) >= 9
+    dead = [one for one in sections if f"\n## {one[2]}\n" not in (ROOT / one[1]).read_text(encoding="utf-8")]
+    dead += [one for one in equations if f"$$ ({one[2]})\n" not in (ROOT / one[1]).read_text(encoding="utf-8")]
+    assert not dead
+
+
+def texts() -> list[Path]:
+    """The package, rules, scripts, profiles, examples and pages that are written by hand."""
+    of_folders = [
+        path
+        for folder in ("ctxgcd", "workflow", "profiles", "examples", "docs")
+        for suffix in ("py", "smk", "yaml", "md")
+        for path in (ROOT / folder).rglob(f"*.{suffix}")
+        if not {"_build", "_published", "measured"} & set(path.parts)
+    ]
+    return sorted([*of_folders, *ROOT.glob("*.md"), ROOT / "Snakefile", ROOT / "Makefile", ROOT / "params.yaml"])
+
+
 def anchors(page: Path) -> set[str]:
     """The headings of a page as links name them: small letters, no punctuation, hyphens for spaces."""
     text = re.sub(r"^```.*?^```", "", page.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)
