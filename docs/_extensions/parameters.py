@@ -51,7 +51,9 @@ def kind(annotation: Any) -> str:
 
 def bounded(field: FieldInfo) -> str:
     """The type of a field with its bounds, as `float, > 0`."""
-    limits = [text.format(getattr(one, at)) for one in field.metadata for at, text in BOUNDS.items() if hasattr(one, at)]
+    limits = [
+        text.format(getattr(one, at)) for one in field.metadata for at, text in BOUNDS.items() if hasattr(one, at)
+    ]
     return ", ".join([kind(field.annotation), *limits])
 
 
@@ -94,8 +96,8 @@ def sections(params: dict[str, Any]) -> dict[str, str]:
         found[name] = table(model, {"Value": params[name]})
     found["rows"] = table(config.Rows)
     found["seeds_of"] = table(config.Seeds, params["seeds_of"])
-    for name, entry in catalogue.METHODS.items():
-        found[f"methods.{name}"] = table(entry.values, {"Value": params["methods"][name]})
+    methods = {name: table(of.values, {"Value": params["methods"][name]}) for name, of in catalogue.METHODS.items()}
+    found["methods"] = "\n".join(f"### methods.{name}\n\n{text}" for name, text in methods.items())
     found["backbones"] = table(config.Backbone, params["backbones"])
     found["protocols"] = table(config.Protocol, params["protocols"])
     found["official"] = table(config.Official)

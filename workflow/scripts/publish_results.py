@@ -1,4 +1,4 @@
-"""Copy a benchmark's tables and figures to docs/measured/ with their origin, and some tables into README.md and docs/."""
+"""Copy a benchmark's tables and figures to docs/measured/ with their origin, some into README.md and docs/."""
 
 from __future__ import annotations
 
