@@ -13,6 +13,7 @@ import sys
 from collections.abc import Iterator
 from copy import deepcopy
 from pathlib import Path
+from pkgutil import resolve_name
 from typing import Any
 
 import pytest
@@ -113,6 +114,38 @@ def test_a_parameter_without_a_description_is_refused() -> None:
 
     with pytest.raises(LookupError, match=r"Undescribed\.seed has no description"):
         script["description"](Undescribed, "seed")
+
+
+def test_every_name_of_the_package_exists(params: Params) -> None:
+    """Modules, functions and parameters that pages name, other than those of the examples to be added."""
+    added = {"ctxgcd.methods.mean_teacher", "ctxgcd.methods.mean_teacher.MeanTeacher", "methods.mean_teacher"}
+    known = params.model_dump(by_alias=True)
+    found, unknown = set(), []
+    for page in (*sorted((ROOT / "docs").glob("*.md")), ROOT / "README.md"):
+        if page.name == "migration.md":  # names of before
+            continue
+        text = page.read_text(encoding="utf-8")
+        for name in re.findall(r"(?<![./\w])ctxgcd(?:\.[a-zA-Z_]\w*)+(?!\.?[\w/])", text):
+            found.add(name)
+            if name not in added and not exists(name):
+                unknown.append(f"{page.name}: {name}")
+        for key in re.findall(r"`((?:methods|protocols|backbones|estimate|split|all_tables)(?:\.\w+)+)`", text):
+            found.add(key)
+            within: Any = known
+            for part in key.split("."):
+                within = within.get(part) if isinstance(within, dict) else None
+            if within is None and key not in added:
+                unknown.append(f"{page.name}: {key}")
+    assert not unknown
+    assert {"ctxgcd.losses.info_nce.info_nce", "methods.simgcd.entropy_weight"} <= found
+
+
+def exists(name: str) -> bool:
+    try:
+        resolve_name(name)
+    except (ImportError, AttributeError):
+        return False
+    return True
 
 
 def test_what_is_broken_fails(site: Path) -> None:
