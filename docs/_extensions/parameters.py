@@ -67,34 +67,37 @@ def table(model: type[BaseModel], values: Mapping[str, Mapping[str, Any]] | None
         default = "" if field.is_required() else _shown(field.default)
         said = description(model, name)
         lines.append([f"`{key}`", bounded(field), default, *(_shown(of[key]) for of in values.values()), said])
-    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
+    return _markdown(lines)
 
 
 def _shown(value: Any) -> str:
+    """A value as params.yaml has it; of a list or a section each member by itself, so that lines can break."""
+    members = value if isinstance(value, list) else [value]
+    if isinstance(value, dict):
+        members = [f"{key}: {_text(member)}" for key, member in value.items()]
+    return ", ".join(f"`{_text(member)}`" for member in members if member != "") or "empty"
+
+
+def _text(value: Any) -> str:
     dumped = yaml.safe_dump(value, default_flow_style=True, width=10**6, sort_keys=False)
-    text = value if isinstance(value, str) else dumped.removesuffix("...\n").strip()
-    return f"`{text}`" if text else "empty"
+    return value if isinstance(value, str) else dumped.removesuffix("...\n").strip()
+
+
+def _markdown(lines: list[list[str]]) -> str:
+    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
 
 
 def sections(params: dict[str, Any]) -> dict[str, str]:
     """Each section's name and text."""
-    fields = config.Params.model_fields
-    top = {field.alias or name: bounded(field) for name, field in fields.items()}
-    shown = {key: _shown(params[key]) if kind_ != "section" else "below" for key, kind_ in top.items()}
-    lines = [["Key", "Type", "Value", "Description"], ["---"] * 4]
-    lines += [
-        [f"`{key}`", top[key], shown[key], description(config.Params, name)]
-        for name, key in zip(fields, top, strict=True)
-    ]
-    found = {"top": "".join(f"| {' | '.join(line)} |\n" for line in lines)}
+    found: dict[str, str] = {}
     for name, model in {
         "split": config.Split,
         "estimate": config.Estimate,
         "sensitivity": config.Sensitivity,
         "all_tables": config.AllTables,
+        "rows": config.Rows,
     }.items():
         found[name] = table(model, {"Value": params[name]})
-    found["rows"] = table(config.Rows)
     found["seeds_of"] = table(config.Seeds, params["seeds_of"])
     methods = {name: table(of.values, {"Value": params["methods"][name]}) for name, of in catalogue.METHODS.items()}
     found["methods"] = "\n".join(f"### methods.{name}\n\n{text}" for name, text in methods.items())
@@ -103,14 +106,24 @@ def sections(params: dict[str, Any]) -> dict[str, str]:
     found["official"] = table(config.Official)
     found["own"] = table(config.Own)
     found["images"] = table(config.Images)
-    return found | {"benchmarks": _benchmarks(params["benchmarks"]), "settings": _settings(params["settings"])}
+    found |= {"benchmarks": _benchmarks(params["benchmarks"]), "settings": _settings(params["settings"])}
+    return found | {"top": _top(params, found)}
+
+
+def _top(params: Mapping[str, Any], below: Mapping[str, str]) -> str:
+    lines = [["Key", "Type", "Value", "Description"], ["---"] * 4]
+    for name, field in config.Params.model_fields.items():
+        key = field.alias or name
+        value = f"[below](#{key})" if key in below else _shown(params[key])
+        lines.append([f"`{key}`", bounded(field), value, description(config.Params, name)])
+    return _markdown(lines)
 
 
 def _benchmarks(entries: Mapping[str, Mapping[str, Any]]) -> str:
-    keys = ["reader", "folder", "class_list", "classes", "images", "K", "protocol", "overrides", "methods", "settings"]
+    keys = list(config.Official.model_fields)
     lines = [["Benchmark", *keys], ["---"] * (len(keys) + 1)]
-    lines += [[f"`{name}`", *(_shown(entry[key]) for key in keys)] for name, entry in entries.items()]
-    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
+    lines += [[f"`{name}`", *(_shown(entry.get(key, "")) for key in keys)] for name, entry in entries.items()]
+    return _markdown(lines)
 
 
 def _settings(entries: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> str:
@@ -121,7 +134,7 @@ def _settings(entries: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> str:
             for method, values in methods.items()
             for key, value in values.items()
         ] or [[f"`{name}`", "", "", "no differences"]]
-    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
+    return _markdown(lines)
 
 
 def write(*_: Any) -> None:
