@@ -80,7 +80,7 @@ bench: environment ## measure training steps and all else beside plain reference
 gpu-kit: environment ## pack work/gpu-kit.tar for a GPU without a network (PHOTOGRAPHS=folder takes JPEGs along)
 	$(BIN)/python workflow/scripts/pack_gpu_kit.py --python-there $(PYTHON_THERE) --photographs "$(PHOTOGRAPHS)"
 
-publish: environment ## copy the demo's tables and figures, and the bench's, to docs/measured/ and README.md
+publish: environment ## copy the demo's tables and figures, and the bench's, to docs/ and README.md
 	$(BIN)/python workflow/scripts/publish_results.py fashion
 	if test -e results/bench/budget.csv; then $(BIN)/python workflow/scripts/publish_bench.py; fi
 

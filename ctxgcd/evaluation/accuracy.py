@@ -1,8 +1,8 @@
 """Clustering accuracy: v2 (the tables' number), v2b (balanced) and v1.
 
-Source: GCD (CVPR 2022) and SimGCD (ICCV 2023), the evaluation protocol. Predictions and true classes are non-
-negative ints, one per image; `old` says, per image, whether its true class is in the Old set. Every function
-raises UserError for empty, unequally long, negative or non-integer input.
+Source: GCD (CVPR 2022) and SimGCD (ICCV 2023), the evaluation protocol (equation `v2` of docs/methods.md).
+Predictions and true classes are non-negative ints, one per image; `old` says, per image, whether its true class
+is in the Old set. Every function raises UserError for empty, unequally long, negative or non-integer input.
 """
 
 from __future__ import annotations

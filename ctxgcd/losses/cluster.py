@@ -1,8 +1,8 @@
 """L_c, the cluster-level context: a class's prototypes of the two views together, other classes' apart.
 
 Source: "Contextuality Helps Representation Learning for Generalized Category Discovery" (arXiv 2407.19752),
-the L_c equation, and its released code. A prototype is the direction of the sum of the rows with one pseudo
-label.
+equation `lc` of docs/methods.md, and its released code. A prototype is the direction of the sum of the rows
+with one pseudo label.
 
 Variant `mended` uses `released`: the defects that it mends lie in L_n, in the pairs and in the shared weight;
 L_c keeps its released form (raw projections of the sampler's images, view 1's pseudo labels for both views,

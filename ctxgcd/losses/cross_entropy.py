@@ -1,4 +1,4 @@
-"""Cross-entropy on the labelled images: the supervised half of L_cls."""
+"""Cross-entropy on the labelled images: the supervised half of L_cls, equation `cls` of docs/methods.md."""
 
 from __future__ import annotations
 

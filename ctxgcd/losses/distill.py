@@ -1,4 +1,4 @@
-"""Self-distillation between the two views: the unsupervised half of L_cls."""
+"""Self-distillation between the two views: the unsupervised half of L_cls, equation `distill` of docs/methods.md."""
 
 from __future__ import annotations
 

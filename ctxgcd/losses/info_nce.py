@@ -1,4 +1,4 @@
-"""InfoNCE: the unsupervised half of L_rep."""
+"""InfoNCE: the unsupervised half of L_rep, equation `infonce` of docs/methods.md."""
 
 from __future__ import annotations
 

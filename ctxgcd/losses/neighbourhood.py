@@ -1,8 +1,9 @@
 """L_n, the neighbourhood-level context: rows of one context together, all other pairs apart.
 
 Source: "Contextuality Helps Representation Learning for Generalized Category Discovery" (arXiv 2407.19752),
-the L_n equation, and its released code. `same_context` is s_ij, built in `ctxgcd.context.pairs`; its diagonal
-is never looked at. Each function is one variant; each returns a scalar, 0 for fewer than two rows.
+equation `ln` of docs/methods.md, and its released code. `same_context` is s_ij, built in
+`ctxgcd.context.pairs`; its diagonal is never looked at. Each function is one variant; each returns a scalar,
+0 for fewer than two rows.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Supervised contrastive loss: the labelled half of L_rep."""
+"""Supervised contrastive loss: the labelled half of L_rep, equation `supcon` of docs/methods.md."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""GCD (CVPR 2022): contrastive fine-tuning, then semi-supervised k-means (peers.md)."""
+"""GCD (CVPR 2022): contrastive fine-tuning, then semi-supervised k-means (docs/methods.md, "kmeans, gcd, simgcd")."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The baseline without training: k-means on frozen features (peers.md)."""
+"""The baseline without training: k-means on frozen features (docs/methods.md, "kmeans, gcd, simgcd")."""
 
 from __future__ import annotations
 

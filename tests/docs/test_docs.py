@@ -6,18 +6,21 @@ import csv
 import html
 import math
 import re
+import runpy
 import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
 from copy import deepcopy
 from pathlib import Path
+from pkgutil import resolve_name
 from typing import Any
 
 import pytest
 import yaml
 
 from ctxgcd.config import Params, parse
+from ctxgcd.sections import Closed
 
 ROOT = Path(__file__).parents[2]
 PAGES = sorted(path.stem for path in (ROOT / "docs").glob("*.md"))
@@ -34,7 +37,7 @@ def copied(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A copy of what the site is made from."""
     root = tmp_path_factory.mktemp("copy")
     shutil.copytree(ROOT / "docs", root / "docs", ignore=shutil.ignore_patterns("_build", "_published"))
-    for name in ("README.md", "CONTRIBUTING.md", "params.yaml"):
+    for name in ("CONTRIBUTING.md", "params.yaml"):
         shutil.copy(ROOT / name, root)
     (root / "ctxgcd").symlink_to(ROOT / "ctxgcd")
     return root
@@ -82,6 +85,67 @@ def test_the_cost_is_that_of_the_plan(
     text = (site.parent / "docs/_published/challenging.cost.md").read_text(encoding="utf-8")
     trainings, fits, shown = re.findall(r"^\| all \| (\d+) \| (\d+) \| (\S+) \|", text, re.MULTILINE)[0]
     assert (int(trainings) + int(fits), shown) == (int(runs), hours)
+
+
+def test_every_parameter_is_shown(site: Path, params: Params) -> None:
+    from ctxgcd.catalogue import METHODS
+
+    page = html.unescape((site / "parameters.html").read_text(encoding="utf-8"))
+    keys = [*Params.model_fields, *(key for entry in METHODS.values() for key in entry.values.model_fields)]
+    assert all(f'<span class="pre">{key.rstrip("_")}</span>' in page for key in keys)
+    sections = site.parent / "docs/_published"
+    rows = {
+        key: [cell.strip() for cell in line.split("|")][1:-1]
+        for line in (sections / "parameters.protocols.md").read_text(encoding="utf-8").splitlines()
+        for key in re.findall(r"^\| `(\w+)`", line)
+    }
+    assert list(params.protocols) == ["official", "fashion", "cub50", "cifar10_12k"]
+    assert rows["lr"][1:-1] == ["float, > 0", "", "`0.1`", "`0.03`", "`0.1`", "`0.1`"]
+    assert rows["weight_decay"][3] == "`5.0e-05`"  # as YAML reads it
+    assert rows["tail"][1:4] == ["`blocks`", "`blocks`", "`blocks`"]
+    assert all(len(row[-1]) > 10 for row in rows.values())
+
+
+def test_a_parameter_without_a_description_is_refused() -> None:
+    script = runpy.run_path(str(ROOT / "docs/_extensions/parameters.py"))
+
+    class Undescribed(Closed):
+        seed: int
+
+    with pytest.raises(LookupError, match=r"Undescribed\.seed has no description"):
+        script["description"](Undescribed, "seed")
+
+
+def test_every_name_of_the_package_exists(params: Params) -> None:
+    """Modules, functions and parameters that pages name, other than those of the examples to be added."""
+    added = {"ctxgcd.methods.mean_teacher", "ctxgcd.methods.mean_teacher.MeanTeacher", "methods.mean_teacher"}
+    known = params.model_dump(by_alias=True)
+    found, unknown = set(), []
+    for page in (*sorted((ROOT / "docs").glob("*.md")), ROOT / "README.md"):
+        if page.name == "migration.md":  # names of before
+            continue
+        text = page.read_text(encoding="utf-8")
+        for name in re.findall(r"(?<![./\w])ctxgcd(?:\.[a-zA-Z_]\w*)+(?!\.?[\w/])", text):
+            found.add(name)
+            if name not in added and not exists(name):
+                unknown.append(f"{page.name}: {name}")
+        for key in re.findall(r"`((?:methods|protocols|backbones|estimate|split|all_tables)(?:\.\w+)+)`", text):
+            found.add(key)
+            within: Any = known
+            for part in key.split("."):
+                within = within.get(part) if isinstance(within, dict) else None
+            if within is None and key not in added:
+                unknown.append(f"{page.name}: {key}")
+    assert not unknown
+    assert {"ctxgcd.losses.info_nce.info_nce", "methods.simgcd.entropy_weight"} <= found
+
+
+def exists(name: str) -> bool:
+    try:
+        resolve_name(name)
+    except (ImportError, AttributeError):
+        return False
+    return True
 
 
 def test_what_is_broken_fails(site: Path) -> None:
@@ -241,10 +305,10 @@ def test_the_group_of_the_example_is_planned() -> None:
     assert not torch.equal(groups[0], groups[1])
 
 
-def test_own_images_of_the_readme(committed: dict[str, Any]) -> None:
+def test_own_images_of_the_example(committed: dict[str, Any]) -> None:
     from ctxgcd.runs import protocol_of, values_of
 
-    added = yaml.safe_load(examples("../README.md", "yaml")[0])
+    added = yaml.safe_load(examples("own_images.md", "yaml")[0])
     for section, entries in added.items():
         committed[section] |= entries
     params = parse(committed)

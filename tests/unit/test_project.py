@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import re
 import runpy
+import shutil
 from pathlib import Path
 
+import pytest
 import yaml
 
 import ctxgcd
@@ -20,22 +23,92 @@ def test_the_environment_of_the_rules_is_the_lock_file() -> None:
     assert {"torch==2.14.1", "torchvision==0.29.1"} <= set(lock.splitlines())
 
 
-def test_the_readme_shows_the_measured_table() -> None:
-    mark = "<!-- measured: main_fashion -->"
-    shown = (ROOT / "README.md").read_text(encoding="utf-8").split(mark)
-    assert len(shown) == 3
-    assert shown[1].strip().endswith((ROOT / "docs/measured/main_fashion.md").read_text(encoding="utf-8").strip())
+def test_pages_show_the_measured_table() -> None:
+    script = runpy.run_path(str(ROOT / "workflow/scripts/publish_results.py"))
+    table = (ROOT / "docs/measured/main_fashion.md").read_text(encoding="utf-8")
+    for page, name, text in (
+        ("docs/quick_start.md", "main_fashion", table),
+        ("README.md", "main_fashion, in short", script["in_short"](table)),
+    ):
+        shown = (ROOT / page).read_text(encoding="utf-8").split(f"<!-- measured: {name} -->")
+        assert len(shown) == 3
+        assert shown[1].strip().endswith(text.strip())
+
+
+def test_publishing_writes_between_the_marks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    script = runpy.run_path(str(ROOT / "workflow/scripts/publish_results.py"))
+    for page in (*script["PAGES"], Path("params.yaml")):
+        (tmp_path / page).parent.mkdir(exist_ok=True)
+        shutil.copy(ROOT / page, tmp_path / page)
+    run = tmp_path / "results/runs/fashion/simgcd/seed0/metrics.json"
+    run.parent.mkdir(parents=True)
+    environment = {"device": "cpu: one", "python": "3", "torch": "2", "timm": "1", "numpy": "2", "scikit-learn": "1"}
+    metrics = {"environment": environment, "commit": "abc", "seconds": 7.0, "peak_memory_mb": 5}
+    run.write_text(json.dumps(metrics), encoding="utf-8")
+    table = "### Accuracy of it\n\n| Method | All |\n|:--|--:|\n| SimGCD | 12.3 |\n\n- A note.\n"
+    (tmp_path / "results/main_fashion.md").write_text(table, encoding="utf-8")
+    before = {page: (tmp_path / page).read_text(encoding="utf-8") for page in script["PAGES"]}
+    monkeypatch.chdir(tmp_path)
+    script["publish"]("fashion")
+    after = {page: (tmp_path / page).read_text(encoding="utf-8") for page in script["PAGES"]}
+    assert {str(page) for page in before if before[page] != after[page]} == {"README.md", "docs/quick_start.md"}
+    short = "in short -->\nAccuracy of it:\n\n| Method | All |\n|:--|--:|\n| SimGCD | 12.3 |\n<!-- measured"
+    assert short in after[Path("README.md")]
+    assert "Commit abc. Device cpu: one. Python 3, torch 2" in after[Path("docs/quick_start.md")]
+    assert table in after[Path("docs/quick_start.md")]
+
+
+def test_the_readme_is_short() -> None:
+    assert len((ROOT / "README.md").read_text(encoding="utf-8").splitlines()) <= 150
 
 
 def test_every_local_link_of_the_documents_exists() -> None:
     broken = []
-    for page in (*ROOT.glob("*.md"), *sorted((ROOT / "docs").rglob("*.md"))):
+    pages = [page for page in sorted((ROOT / "docs").rglob("*.md")) if page.parent.name != "_published"]
+    for page in (*ROOT.glob("*.md"), *pages):
         for link in re.findall(r"\]\((?!https?:)([^)\s]+)\)", page.read_text(encoding="utf-8")):
             place, _, anchor = link.partition("#")
             target = page.parent / place if place else page
             if not target.exists() or (anchor and anchor not in anchors(target)):
                 broken.append(f"{page.relative_to(ROOT)}: {link}")
     assert not broken
+
+
+def test_no_text_names_a_page_that_is_not_there() -> None:
+    """A page in code, rules, profiles or documents, such as "docs/methods.md", exists here."""
+    dead = []
+    for file in texts():
+        for name in re.findall(r"(?<![\w/.}-])[a-z_][a-z0-9_/]*\.md\b", file.read_text(encoding="utf-8")):
+            places = (ROOT / name, ROOT / "docs" / name, file.parent / name)
+            if not name.startswith(("results/", "_published/")) and not any(place.exists() for place in places):
+                dead.append(f"{file.relative_to(ROOT)}: {name}")
+    assert not dead
+
+
+def test_every_named_section_and_equation_exists() -> None:
+    """References of the forms `docs/methods.md, "Heading"` and "equation `label` of docs/methods.md"."""
+    sections, equations = [], []
+    for file in texts():
+        text = file.read_text(encoding="utf-8")
+        sections += [(file, *found) for found in re.findall(r'(docs/\w+\.md), "([^"]+)"', text)]
+        equations += [(file, *found[::-1]) for found in re.findall(r"equation `(\w+)` of\s+(docs/\w+\.md)", text)]
+    assert len(sections) >= 2
+    assert len(equations) >= 9
+    dead = [one for one in sections if f"\n## {one[2]}\n" not in (ROOT / one[1]).read_text(encoding="utf-8")]
+    dead += [one for one in equations if f"$$ ({one[2]})\n" not in (ROOT / one[1]).read_text(encoding="utf-8")]
+    assert not dead
+
+
+def texts() -> list[Path]:
+    """The package, rules, scripts, profiles, examples and pages that are written by hand."""
+    of_folders = [
+        path
+        for folder in ("ctxgcd", "workflow", "profiles", "examples", "docs")
+        for suffix in ("py", "smk", "yaml", "md")
+        for path in (ROOT / folder).rglob(f"*.{suffix}")
+        if not {"_build", "_published", "measured"} & set(path.parts)
+    ]
+    return sorted([*of_folders, *ROOT.glob("*.md"), ROOT / "Snakefile", ROOT / "Makefile", ROOT / "params.yaml"])
 
 
 def anchors(page: Path) -> set[str]:

@@ -1,4 +1,4 @@
-"""Copy a bench's tables and figures to docs/measured/, and its table into README.md and docs/speed.md."""
+"""Copy a bench's tables and figures to docs/measured/, and its table into docs/speed.md."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from ctxgcd.errors import UserError, reported
 from ctxgcd.files import write_text
 from ctxgcd.plots.bench import WAYS, cost_against_n, step_budget
 
+SPEED = Path("docs/speed.md")
 HEAD = ("Work", "n", "Unit", "Ours", "Reference", "Ratio", "Peak MiB")
 
 
@@ -57,9 +58,8 @@ def publish(folder: Path, name: str) -> None:
         if (folder / more).exists():
             page.append(f"```\n{(folder / more).read_text(encoding='utf-8').strip()}\n```")
     write_text(OUT / f"{name}.md", "\n\n".join(page) + "\n")
-    for place in (Path("README.md"), Path("docs/speed.md")):
-        if MARK.format(name) in place.read_text(encoding="utf-8"):
-            show_in(place, name, text)
+    if MARK.format(name) in SPEED.read_text(encoding="utf-8"):
+        show_in(SPEED, name, text)
 
 
 def main() -> None:

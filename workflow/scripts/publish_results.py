@@ -1,4 +1,4 @@
-"""Copy a benchmark's tables and figures to docs/measured/ with their origin, some into the pages for readers."""
+"""Copy a benchmark's tables and figures to docs/measured/ with their origin, some into README.md and docs/."""
 
 from __future__ import annotations
 
@@ -15,6 +15,8 @@ from ctxgcd.targets import benchmark_files, table_files
 
 OUT = Path("docs/measured")
 MARK = "<!-- measured: {} -->"
+SHORT = ", in short"  # in a mark: the table alone
+PAGES = [Path("README.md"), *(Path("docs", f"{page}.md") for page in ("quick_start", "findings", "speed"))]
 
 
 def origin(metrics: list[dict[str, Any]]) -> str:
@@ -55,9 +57,17 @@ def publish(benchmark: str) -> None:
         elif file.suffix == ".png":
             page.append(f"![{file.stem}]({file.name})\n")
     write_text(OUT / f"{benchmark}.md", "\n".join(page))
-    for place in (Path("README.md"), Path("docs/findings.md"), Path("docs/speed.md")):
-        for table in re.findall(MARK.format(rf"(\w+_{benchmark})"), place.read_text(encoding="utf-8"))[::2]:
-            show_in(place, table, page[1] + "\n" + (OUT / f"{table}.md").read_text(encoding="utf-8"))
+    for place in PAGES:
+        marks = MARK.format(rf"(\w+_{benchmark})({SHORT})?")
+        for table, short in re.findall(marks, place.read_text(encoding="utf-8"))[::2]:
+            text = (OUT / f"{table}.md").read_text(encoding="utf-8")
+            show_in(place, table + short, in_short(text) if short else page[1] + "\n" + text)
+
+
+def in_short(table: str) -> str:
+    """The heading, as a line, and the rows of a published table, without its notes and its values per seed."""
+    heading, rows = table.strip().split("\n\n")[:2]
+    return f"{heading.lstrip('# ')}:\n\n{rows}"
 
 
 def show_in(page: Path, name: str, text: str) -> None:
