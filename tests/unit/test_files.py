@@ -17,6 +17,7 @@ from ctxgcd.benchmarks.split_file import DTYPES, read_split, write_split
 from ctxgcd.errors import UserError
 from ctxgcd.evaluation.run import COLUMNS
 from ctxgcd.files import read_object, read_rows, refusals_named, require_writable, write_text
+from ctxgcd.pipeline import code
 from ctxgcd.plots.embedding import read_features
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -142,7 +143,8 @@ SCRIPTS = {  # what each is called with, and the file that is damaged
     ),
     "score_run": (
         "run.json",
-        "--run run.json --assignments assignments.csv --split split.csv --code 0 --metrics out.json "
+        "--run run.json --assignments assignments.csv --split split.csv "
+        f"--code {code.script('score_run').hash} --metrics out.json "
         "--predictions out.csv --test-predictions test.csv",
     ),
 }
