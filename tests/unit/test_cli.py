@@ -273,7 +273,8 @@ def test_help_is_there_at_once() -> None:
 
     assert seconds([*COMMAND, "--help"]) - seconds([sys.executable, "-c", "pass"]) < 0.5
     heavy = "{'torch', 'pandas', 'numpy', 'scipy', 'pydantic', 'yaml'}"
-    code = f"import sys, ctxgcd.api; from ctxgcd.cli.command import parser; parser(); sys.exit(str({heavy} & set(sys.modules)))"
+    code = "import sys, ctxgcd.api; from ctxgcd.cli.command import parser; parser(); "
+    code += f"sys.exit(str({heavy} & set(sys.modules)))"
     loaded = subprocess.run([sys.executable, "-c", code], env=ENVIRONMENT, cwd=ROOT, capture_output=True, text=True)
     assert loaded.stderr == "set()\n"
 
