@@ -959,6 +959,16 @@ def test_why_tells_the_same_runs_whatever_the_call_hides(tiny: Project, words: t
     assert f"{len(ABLATION_ROWS)} runs would be made, 0 up to date" in told.output
 
 
+def test_plan_and_why_know_files_that_pass_through_another_folder(tiny: Project) -> None:
+    """As in the profile for Kubernetes, where results lie below pods/."""
+    storage = ("--default-storage-provider", "fs", "--default-storage-prefix", "pods")
+    told = tiny.call("why", "results/ablation_scars.csv", *storage)
+    assert told.code == 0, told.output
+    assert f"{len(ABLATION_ROWS)} runs would be made, 0 up to date" in told.output
+    planned = tiny.call("plan", "results/ablation_scars.csv", *storage)
+    assert planned.code == 0, planned.output
+
+
 def test_why_can_be_asked_from_another_folder(tiny: Project) -> None:
     name = tiny.folder.name
     environment = {"CTXGCD_DATA": str(tiny.data), "PYTHONPATH": str(tiny.folder)}
