@@ -167,7 +167,7 @@ class SimGCDValues(Contrastive):
 class FullValues(Closed):
     """Those that the paper does not give are marked in params.yaml."""
 
-    k: int = Field(ge=2)  #: length of a neighbour list
+    k: int = Field(ge=2)  #: images of a neighbourhood, the query included
     lambda_n: float = Field(ge=0)  #: weight of L_n
     lambda_c: float = Field(ge=0)  #: weight of L_c
     T_warm: int = Field(ge=0)  #: first epoch of the context losses

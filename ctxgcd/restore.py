@@ -17,16 +17,16 @@ from glob import glob
 from itertools import chain, count
 from pathlib import Path
 from textwrap import shorten
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import yaml
 
 from ctxgcd.config import Params
 from ctxgcd.errors import UserError
-from ctxgcd.files import on_disk, read_object
+from ctxgcd.files import on_disk
 from ctxgcd.pipeline.code import script
 from ctxgcd.pipeline.identity import ESTIMATED, estimate_file
-from ctxgcd.pipeline.why import difference
+from ctxgcd.pipeline.why import difference, read_or_empty
 from ctxgcd.runs import Run, read_seed
 from ctxgcd.targets import runs_by_file, table_files, table_runs
 from ctxgcd.training import finished
@@ -64,7 +64,7 @@ def _restore(params: Params, outputs: set[str], take_out: TakeOut) -> None:
     if not kept:
         return
     for run in kept:  # so that Snakemake, should it ask for one of them again, finds it there
-        made = _read(run.file("run.json"))
+        made = read_or_empty(Path(run.file("run.json")))
         finished.take(Path(run.folder), finished.folder_of(Path("work/runs"), made["identity"], run.row))
     trained = [run.file("metrics.json" if _scored_alike(run) else "run.json") for run in sorted(kept)]
     _call("snakemake", "--touch", "--forceall", *trained, *sorted(standing), "--quiet", "all")
@@ -205,8 +205,9 @@ def _runs() -> list[Run]:
 
 def _stood_on(runs: Iterable[Run]) -> set[str]:
     """What is right wherever one of these runs is: its split, its images' duplicates, its estimate of K."""
-    of_split = {run.benchmark for run in runs}
-    of_estimate = {run.benchmark for run in runs if _read(run.file("run.json"))["parameters"]["K_source"] == ESTIMATED}
+    made = {run: read_or_empty(Path(run.file("run.json")))["parameters"] for run in runs}
+    of_split = {run.benchmark for run in made}
+    of_estimate = {run.benchmark for run, parameters in made.items() if parameters["K_source"] == ESTIMATED}
     return (
         {
             f"results/splits/{benchmark}.{suffix}"
@@ -233,15 +234,7 @@ def _incomplete(params: Params, runs: set[Run]) -> list[str]:
 
 
 def _scored_alike(run: Run) -> bool:
-    return _read(run.file("metrics.json")).get("scoring_code") == script("score_run").hash
-
-
-def _read(file: str) -> dict[str, Any]:
-    """A JSON object; an empty one where there is none."""
-    try:
-        return read_object(Path(file))
-    except UserError:
-        return {}
+    return read_or_empty(Path(run.file("metrics.json"))).get("scoring_code") == script("score_run").hash
 
 
 def _call(module: str, *arguments: str) -> None:

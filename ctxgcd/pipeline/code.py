@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from ctxgcd.benchmarks.registry import READERS
 from ctxgcd.catalogue import METHODS, MODIFIERS
 from ctxgcd.errors import UserError
-from ctxgcd.pipeline.digest import content_digest, imported, running, short_hash
+from ctxgcd.pipeline.digest import content_digest, digest_of, imported, running
 from ctxgcd.pipeline.equality import oldest
 
 if TYPE_CHECKING:
@@ -81,7 +81,7 @@ class Code:
     @property
     def true_hash(self) -> str:
         """The same without declared equality."""
-        return short_hash(json.dumps(sorted(set(self.modules.values()))))
+        return digest_of(json.dumps(sorted(set(self.modules.values()))))
 
     def __or__(self, other: Code) -> Code:
         return Code({**self.modules, **other.modules})
@@ -89,7 +89,7 @@ class Code:
 
 def hash_of(digests: Iterable[str]) -> str:
     """The hash of code whose modules have these digests: that of the oldest ones that are declared equal to them."""
-    return short_hash(json.dumps(sorted(set().union(*(oldest(digest) for digest in digests)))))
+    return digest_of(json.dumps(sorted(set().union(*(oldest(digest) for digest in digests)))))
 
 
 def refuse_changed(planned: str, now: Code) -> None:
@@ -186,7 +186,7 @@ def reached(*roots: str, root: Path = ROOT) -> Code:
     roots: modules, or `module:name` where an entry says which of a module's classes or functions is meant; the name
     counts too.
     """
-    found = {root: short_hash(root.partition(":")[2]) for root in roots if ":" in root}
+    found = {root: digest_of(root.partition(":")[2]) for root in roots if ":" in root}
     waiting = [root.partition(":")[0] for root in roots]
     while waiting:
         if (name := waiting.pop()) not in found and name not in WITHOUT_NUMBERS:
@@ -212,7 +212,7 @@ def digest(name: str, root: Path = ROOT) -> str:
     """The digest of a module's content, and of the data files that it reads."""
     data = [path for pattern in DATA.get(name, ()) for path in sorted((root / "ctxgcd").glob(pattern))]
     content = content_digest(_file(name, root).read_text(encoding="utf-8"))
-    return short_hash(json.dumps([content, *(short_hash(path.read_bytes()) for path in data)])) if data else content
+    return digest_of(json.dumps([content, *(digest_of(path.read_bytes()) for path in data)])) if data else content
 
 
 def modules(root: Path = ROOT) -> dict[str, str]:

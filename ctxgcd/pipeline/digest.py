@@ -17,7 +17,7 @@ def content_digest(source: str) -> str:
     They are the same under every supported Python: the syntax tree is written by the names of its nodes and fields,
     and empty fields, as those that a newer Python adds are in older code, are left out. Raises SyntaxError.
     """
-    return short_hash(json.dumps(_plain(running(source))))
+    return digest_of(json.dumps(_plain(running(source))))
 
 
 def running(source: str) -> ast.Module:
@@ -39,7 +39,7 @@ def imported(tree: ast.Module, room: str) -> Iterator[tuple[str, list[str]]]:
             yield ".".join([*above, *filter(None, [node.module])]), [alias.name for alias in node.names]
 
 
-def short_hash(content: str | bytes) -> str:
+def digest_of(content: str | bytes) -> str:
     return hashlib.sha256(content.encode() if isinstance(content, str) else content).hexdigest()[:16]
 
 

@@ -25,7 +25,7 @@ from ctxgcd.training import finished
 
 TRAINING = re.compile(r"Job \d+: Training (\S+) (\S+) seed (\d+)\nReason: (.*)")  # of a dry run
 STATS = re.compile(r"^(?!(?:total|train) )(\w+) +(\d+)$", re.MULTILINE)  # the jobs of other rules in a dry run
-OLD_SCHEME = "it was made before run.json told the code module by module (docs/migration.md)"
+OLD_SCHEME = "it was made before run.json recorded the digest of each module (docs/migration.md)"
 
 
 def why(params: Params, asked: Sequence[Run], words: Sequence[str], snakefile: str, results: Path = Path()) -> str:
@@ -47,7 +47,7 @@ def why(params: Params, asked: Sequence[Run], words: Sequence[str], snakefile: s
 
 def difference(params: Params, run: Run, results: Path = Path()) -> str:
     """In what a run differs from the one that is asked for now, in words; empty where in nothing."""
-    made = _read(results / run.file("run.json"))
+    made = read_or_empty(results / run.file("run.json"))
     told = made.get("parameters")
     if not isinstance(told, dict):
         return "its run.json is missing or damaged" if (results / run.folder).is_dir() else "it was never made"
@@ -95,7 +95,7 @@ def estimated_now(params: Params, benchmark: str, results: Path = Path()) -> int
     """The estimate of K. Raises UserError unless it was made as it would be now."""
     file = results / estimate_file(benchmark)
     asked = estimate_of(params, benchmark) | {"code": code.script("estimate_k").hash}
-    made = _read(file)
+    made = read_or_empty(file)
     if any(made.get(key) != value for key, value in asked.items()):
         raise UserError(f"its K is to be estimated anew ({file} is missing or was made in another way)")
     return read_estimate(file)
@@ -108,7 +108,7 @@ def _reason(params: Params, run: Run, snakemakes: str, results: Path) -> str:
 
 def _split_made_again(params: Params, benchmark: str, results: Path) -> str:
     """Why the list of images and the split are made again, though the split may stay as it is."""
-    made, entry = _read(results / f"results/splits/{benchmark}.source.json"), params.benchmarks[benchmark]
+    made, entry = read_or_empty(results / f"results/splits/{benchmark}.source.json"), params.benchmarks[benchmark]
     by = code.manifest(entry.reader) | code.split(entry.reader)
     why = [changed_code(made, by.modules)] if code_of(made) != by.hash else []
     if made.get("fingerprint") != data_fingerprint(benchmark, entry.model_dump()):
@@ -129,7 +129,7 @@ def _from_the_cache(params: Params, run: Run, results: Path) -> str:
     by = code.of_row(params.benchmarks[run.benchmark].reader, parse_row(run.row))
     if not (state := kept(Path("work/runs"), parameters, split, by.hash)):
         return ""
-    equal = _read(state / "finished/run.json").get("true_code") != by.true_hash
+    equal = read_or_empty(state / "finished/run.json").get("true_code") != by.true_hash
     return f"; a finished run{' of equal code' * equal} is in {state} and will be copied if its split stays the same"
 
 
@@ -153,7 +153,7 @@ def _path(module: str) -> str:
     return f"{path.replace('.', '/')}.py{f' ({name})' * bool(name)}"
 
 
-def _read(file: Path) -> dict[str, Any]:
+def read_or_empty(file: Path) -> dict[str, Any]:
     """A JSON object; an empty one where there is none."""
     try:
         return read_object(file)

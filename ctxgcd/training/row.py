@@ -130,7 +130,7 @@ class Row:
         if {key: state[key] for key in self.about} != self.about or state["parameters"] != self.parameters:
             raise UserError(f"{self.state_file} is the state of another run; delete it to start that run anew")
         self.network.load_state_dict(state["network"])
-        self.optimisers = self.method.optimisers(self.network)
+        self.optimisers = self._new_optimisers()
         for optimiser, own in zip(self.optimisers, state["optimisers"], strict=True):
             optimiser.load_state_dict(own)
         self.history, self.shares = state["history"], state["shares"]

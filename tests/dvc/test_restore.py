@@ -276,7 +276,7 @@ def test_lr_leaves_all_out_and_scoring_none(published: Path, tmp_path: Path) -> 
     ("key", "value", "reason"),
     [
         ("split_sha256", "0", "another split ("),
-        ("modules", None, "it was made before run.json told the code module by module (docs/migration.md)"),
+        ("modules", None, "it was made before run.json recorded the digest of each module (docs/migration.md)"),
         ("modules", {}, "ctxgcd/benchmarks/opening.py is new, "),
         ("parameters", {}, "other parameters (row is"),
     ],

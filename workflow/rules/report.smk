@@ -15,7 +15,7 @@ rule plan:
 # As `plan`.
 rule why:
     message:
-        "Told"
+        "Explained"
 
 
 # Without a declared output: it tells what there is when it is asked, and asks for nothing to be made.
