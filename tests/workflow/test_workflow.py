@@ -110,6 +110,8 @@ def fresh(folder: Path, data: Path) -> Project:
         shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
     for name in ("Snakefile", "params.yaml"):
         shutil.copy2(ROOT / name, folder)
+    # Without the project's own declarations: a test that declares knows all that is declared.
+    (folder / "ctxgcd/pipeline/equal_code.csv").write_text("module,old,new,reason\n")
     (folder / "sitecustomize.py").write_text(RECORD)
     return Project(folder, data)
 
