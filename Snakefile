@@ -4,8 +4,8 @@ plan, why, fetch_NAME."""
 from pathlib import Path
 
 from ctxgcd.config import check_file
-from ctxgcd.errors import reported
-from ctxgcd.files import require_writable_folders
+from ctxgcd.utils.reporting import reported
+from ctxgcd.utils.files import require_writable_folders
 
 with reported(job=False):
     require_writable_folders(*map(Path, (".snakemake", "results", "work")))
@@ -26,15 +26,15 @@ include: "workflow/rules/report.smk"
 rule all_tables:
     default_target: True
     input:
-        [table_files(table) for table in targets.all_tables(PARAMS)],
-        table_files("audit_published"),
+        [paths.table_files(table) for table in targets.all_tables(PARAMS)],
+        paths.table_files("audit_published"),
     message:
         "All tables of the paper are in results/"
 
 
 rule demo:
     input:
-        benchmark_files(targets.DEMO),
+        targets.benchmark_files(PARAMS, targets.DEMO),
     message:
         "The demo's tables and figures are in results/"
 
@@ -45,9 +45,9 @@ for name in PARAMS.benchmarks:
         name:
             f"benchmark_{name}"
         input:
-            benchmark_files(name),
+            targets.benchmark_files(PARAMS, name),
         message:
             "Everything of this benchmark is in results/"
 
 
-include: "workflow/rules/asked.smk"
+include: "workflow/rules/before_jobs.smk"

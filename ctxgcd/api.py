@@ -29,7 +29,7 @@ def diff(
         UserError: a name does not exist, or the two are not of one kind.
     """
     from ctxgcd.config import read
-    from ctxgcd.differences import differences
+    from ctxgcd.pipeline.diff import differences
 
     return differences(read(Path(params)), first, second, benchmark)
 
@@ -67,8 +67,8 @@ def evaluate(
         UserError: a table cannot be read or joined, says two things of one image, or has columns of classes that name
             different ones.
     """
-    from ctxgcd.evaluation.given import score_given
-    from ctxgcd.reading import as_table
+    from ctxgcd.evaluation.other_codes import score_given
+    from ctxgcd.utils.user_tables import as_table
 
     return score_given(
         as_table(predictions, "the predictions", "path,predicted"),
@@ -116,7 +116,7 @@ def discover(
     Raises:
         UserError: what was given cannot be used, or `out` cannot be written.
     """
-    from ctxgcd.discover.asked import ask
+    from ctxgcd.discover.checks import ask
 
     asked = ask(
         Path(folder),
@@ -129,9 +129,9 @@ def discover(
         size=size,
         seed=seed,
     )
-    from ctxgcd.discover import run  # torch, once it is known that this can be done
+    from ctxgcd.discover import discovery  # torch, once it is known that this can be done
 
-    return run.discover(asked)
+    return discovery.discover(asked)
 
 
 def predict(
@@ -152,7 +152,7 @@ def predict(
     Raises:
         UserError: the model or the folder cannot be used.
     """
-    from ctxgcd.discover.asked import ask_to_predict
+    from ctxgcd.discover.checks import ask_to_predict
 
     paths = ask_to_predict(Path(model), Path(folder), threshold)
     from ctxgcd.discover import predict as predicting
@@ -173,7 +173,7 @@ def export(model: Path | str, out: Path | str) -> dict[str, Any]:
         UserError: the model cannot be used, `out` cannot be written or holds another file, a package of the extra
             `export` is missing, or the outputs differ.
     """
-    from ctxgcd.discover.asked import ask_to_export
+    from ctxgcd.discover.checks import ask_to_export
 
     ask_to_export(Path(model), Path(out))
     from ctxgcd.discover import export as exporting

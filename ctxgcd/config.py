@@ -10,9 +10,9 @@ from typing import Annotated, Any, Literal, TypeVar
 import yaml
 from pydantic import BaseModel, Discriminator, Field, PlainValidator, Tag, ValidationError, model_validator
 
-from ctxgcd.catalogue import METHODS, Entry
+from ctxgcd.catalogue.entries import METHODS, Entry
+from ctxgcd.catalogue.sections import Closed, defaults
 from ctxgcd.errors import UserError, nearest
-from ctxgcd.sections import Closed, defaults
 
 SCHEMA = 3  # docs/migration.md says what each one brought, and how an older file becomes the present one
 SEEDS = 2**32  # every seed is smaller: what numpy takes

@@ -1,15 +1,10 @@
-"""The one exception for a user's mistake, and how a command reports it."""
+"""The one exception for a user's mistake, and words for its sentence."""
 
 from __future__ import annotations
 
 import difflib
 import re
-import sys
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager, nullcontext
-
-from ctxgcd.stopping import STOPPED, stoppable
-from ctxgcd.terminal import RED, styled
+from collections.abc import Iterable
 
 # Control characters, other line ends, and how Python holds bytes that are not UTF-8.
 UNPRINTED = re.compile("[\0-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
@@ -42,20 +37,3 @@ def closest(word: str, valid: Iterable[str]) -> str | None:
     spelling = {name.casefold(): name for name in valid}
     match = difflib.get_close_matches(word.casefold(), spelling, n=1, cutoff=0.5)
     return spelling[match[0]] if match else None
-
-
-@contextmanager
-def reported(job: bool = True) -> Iterator[None]:
-    """Turn a UserError into one line on stderr and exit status 2; anything else is a bug and keeps its traceback.
-
-    In a job SIGTERM, Ctrl-C and the end of the snakemake that started it are one line too, with exit status 130.
-    """
-    try:
-        with stoppable() if job else nullcontext():
-            yield
-    except UserError as error:
-        print(f"{styled('error:', RED, sys.stderr)} {error}", file=sys.stderr, flush=True)
-        sys.exit(2)
-    except KeyboardInterrupt:
-        print(STOPPED, file=sys.stderr, flush=True)
-        sys.exit(130)

@@ -7,7 +7,7 @@ HERE = Path(__file__).parent
 sys.path[:0] = [str(HERE.parent), str(HERE / "_extensions")]
 
 from ctxgcd import __version__  # noqa: E402
-from ctxgcd.targets import KINDS  # noqa: E402
+from ctxgcd.pipeline.targets import KINDS  # noqa: E402
 
 project = "ctxgcd"
 author = copyright = "The ctxgcd maintainers"

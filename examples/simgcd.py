@@ -14,7 +14,7 @@ from torchvision import transforms
 
 from ctxgcd.benchmarks import class_lists
 from ctxgcd.benchmarks.places import embedded
-from ctxgcd.benchmarks.sheet import SHEET
+from ctxgcd.benchmarks.readers.png_sheet import SHEET
 from ctxgcd.benchmarks.split import make_split
 from ctxgcd.evaluation.accuracy import v2
 from ctxgcd.losses.cross_entropy import cross_entropy

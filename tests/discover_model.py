@@ -19,8 +19,8 @@ import torch
 from PIL import Image
 
 from ctxgcd import api
-from ctxgcd.discover import run
-from ctxgcd.discover.asked import ask
+from ctxgcd.discover import discovery
+from ctxgcd.discover.checks import ask
 from tests.fixtures import Painter
 
 BACKBONE, SIZE = "test_efficientnet", 32
@@ -49,7 +49,7 @@ def write(out: Path) -> None:
         paths = {"folder": Path("photos"), "labels": Path("labels.csv"), "out": Path("out")}
         how = {"preset": "quick", "backbone": BACKBONE, "weights": "backbone.pth", "size": SIZE, "seed": 0}
         asked = ask(**paths, classes=4, **how)
-        run.discover(replace(asked, values=asked.values | {"projector_width": 16, "projection_dim": 16}))
+        discovery.discover(replace(asked, values=asked.values | {"projector_width": 16, "projection_dim": 16}))
         out.mkdir()
         (out / "model.pt.xz").write_bytes(lzma.compress(Path("out/model/model.pt").read_bytes(), preset=9))
         shutil.copy("out/model/params.yaml", out)

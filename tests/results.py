@@ -11,16 +11,16 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from ctxgcd.benchmarks.own import FOLDER
-from ctxgcd.benchmarks.registry import source_of
+from ctxgcd.benchmarks.readers.own_images import FOLDER
+from ctxgcd.benchmarks.readers.registry import source_of
 from ctxgcd.benchmarks.split import make_split
 from ctxgcd.benchmarks.split_file import write_split
 from ctxgcd.config import parse
-from ctxgcd.evaluation.run import score_run
-from ctxgcd.files import replacing
+from ctxgcd.evaluation.score_run import score_run
 from ctxgcd.images.pack import pack
-from ctxgcd.runs import resolve
+from ctxgcd.pipeline.resolve import resolve
 from ctxgcd.tables.make import make_table
+from ctxgcd.utils.files import replacing
 from tests.fixtures import Painter
 
 LONG = "a name that does not end " * 12

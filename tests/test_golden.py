@@ -14,13 +14,13 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import normalize
 
-from ctxgcd.context.pairs import mutual_same_label, released_pairs
 from ctxgcd.evaluation.accuracy import v2, v2b
 from ctxgcd.losses import cluster, neighbourhood
 from ctxgcd.losses.cross_entropy import cross_entropy
 from ctxgcd.losses.distill import distill
 from ctxgcd.losses.entropy import entropy_gap
 from ctxgcd.losses.info_nce import info_nce
+from ctxgcd.losses.pairs import mutual_same_label, released_pairs
 from ctxgcd.losses.sup_con import sup_con
 from ctxgcd.methods.optimiser import parameter_groups
 from ctxgcd.methods.schedules import cosine_lr, teacher_temperature

@@ -13,9 +13,9 @@ import torch
 from ctxgcd.bench.pictures import packed_photographs
 from ctxgcd.bench.training import Step, begun, epoch_of, plain_loop, step_of
 from ctxgcd.bench.work import row_of, timed
-from ctxgcd.files import write_rows
 from ctxgcd.training.loop import train_epoch
 from ctxgcd.training.views import FreshViews
+from ctxgcd.utils.files import write_rows
 
 COLUMNS = ["way", "part", "milliseconds", "views"]
 PARTS = ("views", "trunk", "forward and losses", "backward", "optimiser", "neighbour lists", "other")

@@ -16,9 +16,9 @@ from torch.utils.flop_counter import FlopCounterMode
 from ctxgcd.bench.pictures import CROP, packed_photographs
 from ctxgcd.bench.training import MODEL, begun, epoch_of, step_of
 from ctxgcd.bench.work import row_of
-from ctxgcd.files import write_text
 from ctxgcd.models.backbone import cut
 from ctxgcd.training.loop import train_epoch
+from ctxgcd.utils.files import write_text
 
 # Dense bf16 operations a second that the vendor's data sheets give, by a part of the card's name.
 PEAK = {"H200": 989e12, "H100": 989e12, "A100": 312e12, "L40S": 362e12}

@@ -13,16 +13,16 @@ from torchvision.transforms import InterpolationMode, transforms
 
 from ctxgcd.bench.work import Work, timed
 from ctxgcd.benchmarks.class_lists import load
-from ctxgcd.benchmarks.registry import SOURCES
-from ctxgcd.benchmarks.source import read_manifest
+from ctxgcd.benchmarks.readers.reader import read_manifest
+from ctxgcd.benchmarks.readers.registry import SOURCES
 from ctxgcd.benchmarks.split import make_split
 from ctxgcd.benchmarks.split_file import write_split
 from ctxgcd.errors import UserError
 from ctxgcd.images.pack import pack
 from ctxgcd.images.store import open_store
-from ctxgcd.images.streams import Stream, generator
 from ctxgcd.images.views import Cropper
 from ctxgcd.training.devices import compute_alike
+from ctxgcd.utils.seeding import Stream, generator
 
 MEAN, STD = [0.485, 0.456, 0.406], [0.229, 0.224, 0.225]
 RESIZE, CROP, BATCH = 256, 224, 128

@@ -17,20 +17,20 @@ from torchvision.transforms import transforms
 
 from ctxgcd.bench.pictures import AUGMENT, CROP, MEAN, STD, names, packed_photographs
 from ctxgcd.bench.work import Work, nothing, timed
-from ctxgcd.catalogue import load
+from ctxgcd.catalogue.entries import load
 from ctxgcd.config import read
-from ctxgcd.context.batches import query_batch
+from ctxgcd.images.query_batches import query_batch
 from ctxgcd.images.store import open_store
 from ctxgcd.images.views import Cropper
 from ctxgcd.methods.optimiser import parameter_groups
 from ctxgcd.methods.step import Batch, Rows, weighted
 from ctxgcd.models.backbone import cut
 from ctxgcd.models.precision import has_bf16, kept
-from ctxgcd.runs import resolve
+from ctxgcd.pipeline.resolve import resolve
 from ctxgcd.training.devices import compiled, compute_alike
 from ctxgcd.training.loop import train_epoch
 from ctxgcd.training.row import Row
-from ctxgcd.training.source import Source
+from ctxgcd.training.step_inputs import Source
 from ctxgcd.training.views import BankViews, FreshViews
 
 MODEL, DEPTH = "vit_base_patch16_224.dino", 12

@@ -13,8 +13,8 @@ from typing import Any
 
 import torch
 
-from ctxgcd.files import write_rows
-from ctxgcd.training.record import device_name, own_peak_memory
+from ctxgcd.training.provenance import device_name, own_peak_memory
+from ctxgcd.utils.files import write_rows
 
 COLUMNS = ["work", "device", "unit", "ours", "reference", "ratio", "peak_memory_mb", "n"]
 Part = Callable[[Path, int, torch.device], float]

@@ -8,7 +8,7 @@ from pathlib import Path
 import pandas as pd
 
 from ctxgcd.errors import UserError
-from ctxgcd.files import file_sha256, read_rows, undamaged, write_text
+from ctxgcd.utils.files import file_sha256, read_rows, undamaged, write_text
 
 COLUMNS = ("id", "path", "part", "role", "class_id", "class_name", "old")
 DTYPES = {

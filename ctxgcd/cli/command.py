@@ -9,8 +9,9 @@ import sys
 from ctxgcd import __version__
 from ctxgcd.cli import completion, diff, discover, evaluate, export, predict
 from ctxgcd.cli.common import Parser
-from ctxgcd.errors import UserError, nearest, reported
-from ctxgcd.files import refusals_named
+from ctxgcd.errors import UserError, nearest
+from ctxgcd.utils.files import refusals_named
+from ctxgcd.utils.reporting import reported
 
 # Each has a function add(commands), which adds its parser; what a command needs is imported when it is called.
 COMMANDS = (discover, predict, export, evaluate, diff, completion)

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Any, NoReturn, TypeAlias
 
 from ctxgcd.errors import UserError, shown
-from ctxgcd.terminal import BOLD, styled
+from ctxgcd.utils.terminal import BOLD, styled
 
 Commands: TypeAlias = "argparse._SubParsersAction[Parser]"
 

@@ -40,7 +40,7 @@ def add(commands: Commands) -> None:
 
 
 def _call(arguments: argparse.Namespace) -> None:
-    from ctxgcd.files import replacing, require_writable
+    from ctxgcd.utils.files import replacing, require_writable
 
     out = arguments.out
     if out.exists() and not out.is_dir() and not _is_a_prediction(out):

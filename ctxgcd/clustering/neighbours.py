@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from ctxgcd.errors import UserError
-from ctxgcd.losses.precision import full_precision
+from ctxgcd.losses.full_precision import full_precision
 
 LOW_HALF = 0xFFFFFFFF
 

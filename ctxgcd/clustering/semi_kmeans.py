@@ -6,9 +6,9 @@ import torch
 from torch import Tensor
 
 from ctxgcd.errors import UserError
-from ctxgcd.images.streams import generator
-from ctxgcd.losses.precision import full_precision
-from ctxgcd.progress import Progress
+from ctxgcd.losses.full_precision import full_precision
+from ctxgcd.utils.progress import Progress
+from ctxgcd.utils.seeding import generator
 
 TOLERANCE = 1e-4  # GCD's code: a run ends when (sum of the centres' shifts)^2 falls below it
 CELLS = 2**25  # distances held at a time

@@ -11,7 +11,7 @@ import torch
 
 from ctxgcd.discover import model as models
 from ctxgcd.errors import UserError
-from ctxgcd.files import replacing
+from ctxgcd.utils.files import replacing
 
 NEEDED = ("onnx", "onnxruntime", "onnxscript")
 OUTPUTS = ("cosines", "confidences")

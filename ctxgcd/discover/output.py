@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from ctxgcd.errors import UserError
-from ctxgcd.files import on_disk, read_object, require_space, require_writable, write_text
+from ctxgcd.utils.files import on_disk, read_object, require_space, require_writable, write_text
 
 RECORD = "asked.json"  # in OUT/work: the request that OUT holds
 MADE = ("place", "files", "facts", "code")  # keys of the record beside those of the request

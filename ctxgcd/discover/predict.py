@@ -11,17 +11,17 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from ctxgcd.benchmarks.own import misnamed, not_read
+from ctxgcd.benchmarks.readers.own_images import misnamed, not_read
 from ctxgcd.discover import model as models
-from ctxgcd.discover.settings import cores
-from ctxgcd.features import BATCH
+from ctxgcd.discover.presets import cores
 from ctxgcd.images.pack import pack
 from ctxgcd.images.store import left_out
+from ctxgcd.models.features import BATCH
 from ctxgcd.models.precision import computing
 from ctxgcd.names import PREDICTED
-from ctxgcd.progress import Progress
 from ctxgcd.training.devices import borrowed_devices, compute_alike
-from ctxgcd.training.inputs import open_cropper
+from ctxgcd.training.load import open_cropper
+from ctxgcd.utils.progress import Progress
 
 
 def predict(

@@ -9,11 +9,23 @@ from pathlib import Path, PureWindowsPath
 
 import pandas as pd
 
-from ctxgcd.benchmarks.own import left_out_of
-from ctxgcd.benchmarks.source import as_manifest
+from ctxgcd.benchmarks.readers.own_images import left_out_of
+from ctxgcd.benchmarks.readers.reader import as_manifest
 from ctxgcd.errors import UserError, closest, shown
 from ctxgcd.names import counted
-from ctxgcd.reading import BLANK, CLASS, NAME, PATH, Table, in_one_form, listed, nfc, read_table, spelled, told_alike
+from ctxgcd.utils.user_tables import (
+    BLANK,
+    CLASS,
+    NAME,
+    PATH,
+    Table,
+    in_one_form,
+    listed,
+    nfc,
+    read_table,
+    spelled,
+    told_alike,
+)
 
 SUGGESTED = 5000  # paths among which the one that was meant is sought
 TOLD = 3  # absent images in one sentence

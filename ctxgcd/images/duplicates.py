@@ -13,7 +13,7 @@ from scipy.fft import dct
 from scipy.spatial import cKDTree
 
 from ctxgcd.images.store import Store
-from ctxgcd.progress import Progress
+from ctxgcd.utils.progress import Progress
 
 SIDE = 16  # pixels of a thumbnail
 # Root mean square difference of two thumbnails, of 255 levels, up to which images count as nearly equal. Chosen here:

@@ -18,12 +18,12 @@ from typing import Any
 import numpy as np
 from filelock import FileLock
 
-from ctxgcd.benchmarks.registry import images_of
+from ctxgcd.benchmarks.readers.registry import images_of
 from ctxgcd.errors import UserError
-from ctxgcd.files import on_disk, replacing, write_text
 from ctxgcd.images.resize import resize_shorter
 from ctxgcd.images.store import open_store, pixels_file
-from ctxgcd.progress import Progress
+from ctxgcd.utils.files import on_disk, replacing, write_text
+from ctxgcd.utils.progress import Progress
 
 LARGEST = 2**28  # pixels of a resized image: a line of 1 x 60,000 would become far more
 CHUNK = 256  # images a job of the packing pool; resuming starts at a whole chunk

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from ctxgcd.images.resize import Taps, enlarge, enlarging_taps
 from ctxgcd.images.store import Store
-from ctxgcd.images.streams import Draws
+from ctxgcd.utils.seeding import Draws
 
 CPU = torch.device("cpu")
 

@@ -15,7 +15,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ctxgcd.losses.precision import full_precision
+from ctxgcd.losses.full_precision import full_precision
 
 # The released code's logit of a class that no image of the batch was given, already divided by tau.
 ABSENT = -10.0

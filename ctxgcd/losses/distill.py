@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from ctxgcd.losses.precision import full_precision
+from ctxgcd.losses.full_precision import full_precision
 
 
 @full_precision

@@ -6,7 +6,7 @@ import math
 
 from torch import Tensor
 
-from ctxgcd.losses.precision import full_precision
+from ctxgcd.losses.full_precision import full_precision
 
 
 @full_precision

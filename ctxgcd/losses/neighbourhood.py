@@ -2,7 +2,7 @@
 
 Source: "Contextuality Helps Representation Learning for Generalized Category Discovery" (arXiv 2407.19752),
 equation `ln` of docs/methods.md, and its released code. `same_context` is s_ij, built in
-`ctxgcd.context.pairs`; its diagonal is never looked at. Each function is one variant; each returns a scalar,
+`ctxgcd.losses.pairs`; its diagonal is never looked at. Each function is one variant; each returns a scalar,
 0 for fewer than two rows.
 """
 
@@ -11,7 +11,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from ctxgcd.losses.precision import full_precision
+from ctxgcd.losses.full_precision import full_precision
 
 
 def euclidean(rows: Tensor) -> Tensor:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from ctxgcd.catalogue import METHODS, all_terms, load
+from ctxgcd.catalogue.entries import METHODS, all_terms, load
 from ctxgcd.config import completed
 from ctxgcd.errors import UserError, nearest
 
@@ -17,7 +17,7 @@ def method_of(parameters: Mapping[str, Any]) -> Any:
         if term not in (valid := all_terms()):
             raise UserError(
                 f"{type(method).__name__}.terms returns the term '{term}', but `terms` of the entries in "
-                f"ctxgcd/catalogue.py has {', '.join(valid)}{nearest(term, valid)}; add it there or correct the name "
-                "(docs/add_method.md)"
+                f"ctxgcd/catalogue/entries.py has {', '.join(valid)}{nearest(term, valid)}; add it there or correct "
+                "the name (docs/add_method.md)"
             )
     return method

@@ -9,9 +9,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import normalize
 
-from ctxgcd.context import pairs
-from ctxgcd.context.batches import query_batch
-from ctxgcd.losses import cluster, neighbourhood
+from ctxgcd.images.query_batches import query_batch
+from ctxgcd.losses import cluster, neighbourhood, pairs
 from ctxgcd.methods.simgcd import SimGCD, joined
 from ctxgcd.methods.step import Batch, Group, Look, Losses, Plan, Rows
 from ctxgcd.models.network import Network, Outputs

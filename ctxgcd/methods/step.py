@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from ctxgcd.images.sampler import draw_batches
-from ctxgcd.images.streams import generator
+from ctxgcd.utils.seeding import generator
 
 
 @dataclass(frozen=True)

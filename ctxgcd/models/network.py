@@ -7,8 +7,8 @@ from typing import Any, Self
 
 from torch import Tensor, nn
 
-from ctxgcd.images.streams import generator
 from ctxgcd.models.heads import CosineClassifier, DinoHead, Projector
+from ctxgcd.utils.seeding import generator
 
 
 @dataclass(frozen=True)

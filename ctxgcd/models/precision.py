@@ -1,4 +1,4 @@
-"""What a run's `precision` means for the network; losses and searches stay in float32 (losses/precision.py)."""
+"""What a run's `precision` means for the network; losses and searches stay in float32 (losses/full_precision.py)."""
 
 from __future__ import annotations
 

@@ -16,10 +16,10 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
-from ctxgcd.benchmarks.packages import PACKAGES
-from ctxgcd.benchmarks.weights import fetch_weights
 from ctxgcd.errors import UserError, nearest
-from ctxgcd.files import replacing
+from ctxgcd.models.packages import PACKAGES
+from ctxgcd.models.pretrained import fetch_weights
+from ctxgcd.utils.files import replacing
 
 
 def build(model: str, crop: int) -> nn.Module:

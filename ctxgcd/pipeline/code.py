@@ -9,14 +9,14 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ctxgcd.benchmarks.registry import READERS
-from ctxgcd.catalogue import METHODS, MODIFIERS
+from ctxgcd.benchmarks.readers.registry import READERS
+from ctxgcd.catalogue.entries import METHODS, MODIFIERS
 from ctxgcd.errors import UserError
 from ctxgcd.pipeline.digest import content_digest, digest_of, imported, running
 from ctxgcd.pipeline.equality import oldest
 
 if TYPE_CHECKING:
-    from ctxgcd.row_names import RowName
+    from ctxgcd.pipeline.rows import RowName
 
 ROOT = Path(__file__).parents[2]  # of the checkout, or the folder that the package is installed in
 
@@ -24,28 +24,29 @@ ROOT = Path(__file__).parents[2]  # of the checkout, or the folder that the pack
 WITHOUT_NUMBERS = {
     "ctxgcd": "the version",
     "ctxgcd.errors": "sentences for users",
-    "ctxgcd.last_words": "the last sentence of a job that failed",
-    "ctxgcd.stopping": "signals",
-    "ctxgcd.progress": "progress lines",
-    "ctxgcd.terminal": "progress bars",
-    "ctxgcd.training.pool": "locks of devices",
-    "ctxgcd.training.record": "provenance: versions, device, commit, memory",
-    "ctxgcd.training.finished": "the run cache, which copies files",
-    "ctxgcd.training.board": "TensorBoard files",
-    "ctxgcd.pipeline.cache": "where finished runs lie",
+    "ctxgcd.pipeline.failed_jobs": "the last sentence of a job that failed",
+    "ctxgcd.utils.reporting": "how a command ends",
+    "ctxgcd.utils.signals": "signals",
+    "ctxgcd.utils.progress": "progress lines",
+    "ctxgcd.utils.terminal": "progress bars",
+    "ctxgcd.training.device_locks": "locks of devices",
+    "ctxgcd.training.provenance": "provenance: versions, device, commit, memory",
+    "ctxgcd.pipeline.run_cache": "the run cache, which copies files",
+    "ctxgcd.training.tensorboard_files": "TensorBoard files",
+    "ctxgcd.pipeline.paths": "where files lie",
     "ctxgcd.pipeline.code": "which code a step has",
     "ctxgcd.pipeline.digest": "the digest of a module",
     "ctxgcd.pipeline.equality": "which digests are declared equal",
     "ctxgcd.pipeline.identity": "names of runs; the K that a file holds passes as it is",
     "ctxgcd.pipeline.possible": "refuses a run or lets it pass",
-    "ctxgcd.methods.returned": "refuses what a hook returns or lets it pass",
-    "ctxgcd.catalogue": "which method is which class; the class is code, the values are parameters",
+    "ctxgcd.methods.hook_checks": "refuses what a hook returns or lets it pass",
+    "ctxgcd.catalogue.entries": "which method is which class; the class is code, the values are parameters",
     "ctxgcd.config": "what params.yaml may hold; the values are parameters",
-    "ctxgcd.sections": "refuses a value or lets it pass",
-    "ctxgcd.benchmarks.registry": "which reader is which module; the module is code",
+    "ctxgcd.catalogue.sections": "refuses a value or lets it pass",
+    "ctxgcd.benchmarks.readers.registry": "which reader is which module; the module is code",
     "ctxgcd.benchmarks.places": "where data lies",
-    "ctxgcd.benchmarks.weights": "which file of weights is read; its hash is a parameter, that of a package is code",
-    "ctxgcd.benchmarks.download": "fetches a file, which is checked by its hash",
+    "ctxgcd.models.pretrained": "which file of weights is read; its hash is a parameter, that of a package is code",
+    "ctxgcd.benchmarks.fetching.download": "fetches a file, which is checked by its hash",
 }
 
 # Files that a module reads. Class lists are no code: a split depends on its own one alone.
@@ -53,7 +54,7 @@ DATA = {
     "ctxgcd.tables.published": ("tables/*.csv",),
     "ctxgcd.tables.render": ("tables/templates/*",),
     "ctxgcd.report.page": ("report/templates/*",),
-    "ctxgcd.discover.settings": ("discover/presets.yaml",),
+    "ctxgcd.discover.presets": ("discover/presets.yaml",),
 }
 
 
@@ -225,7 +226,9 @@ def modules(root: Path = ROOT) -> dict[str, str]:
 def _file(name: str, root: Path) -> Path:
     if found := _found(name, root):
         return found
-    raise UserError(f"the module {name} is not in {root}; put it there, or correct its name in ctxgcd/catalogue.py")
+    raise UserError(
+        f"the module {name} is not in {root}; put it there, or correct its name in ctxgcd/catalogue/entries.py"
+    )
 
 
 def _found(name: str, root: Path) -> Path | None:

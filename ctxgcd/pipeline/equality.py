@@ -76,7 +76,7 @@ def declare(old: Mapping[str, str], new: Mapping[str, str], parts: Mapping[str, 
         for module, known in ((name, new), (before, old)):
             if module not in known:
                 raise UserError(
-                    f"no module '{module}'{nearest(module, known)}; write NEW=OLD with names such as ctxgcd.files"
+                    f"no module '{module}'{nearest(module, known)}; write NEW=OLD with names such as ctxgcd.utils.files"
                 )
     wanted = [(name, old[before], new[name]) for name, before in pairs if not oldest(old[before]) <= oldest(new[name])]
     ends = FILE.read_text(encoding="utf-8").endswith("\n")

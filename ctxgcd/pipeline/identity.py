@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from ctxgcd.errors import UserError
-from ctxgcd.files import read_object
+from ctxgcd.utils.files import read_object
 
 ESTIMATED = "estimated"  # stands for K in the parameters of a run that reads it from a file
 
@@ -29,11 +29,6 @@ def parameters_hash(parameters: dict[str, Any]) -> str:
     """Eight hex digits over a run's parameters as they are asked for: where K is estimated, without its number."""
     own = {key: value for key, value in parameters.items() if key != "K" or parameters.get("K_source") != ESTIMATED}
     return short_hash(json.dumps(own, sort_keys=True))
-
-
-def estimate_file(benchmark: str) -> Path:
-    """Where a benchmark's estimated K stands."""
-    return Path(f"results/estimates/{benchmark}.json")
 
 
 def read_estimate(path: Path) -> int:

@@ -6,7 +6,7 @@ import json
 import os
 from typing import TYPE_CHECKING, Any
 
-from ctxgcd.catalogue import METHODS
+from ctxgcd.catalogue.entries import METHODS
 from ctxgcd.config import completed
 from ctxgcd.errors import UserError
 from ctxgcd.pipeline.identity import ESTIMATED

@@ -10,18 +10,20 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from ctxgcd.benchmarks.fingerprint import data_fingerprint
 from ctxgcd.config import Params
 from ctxgcd.errors import UserError
-from ctxgcd.files import file_sha256, read_object
 from ctxgcd.names import counted
-from ctxgcd.pipeline import code
-from ctxgcd.pipeline.cache import code_of, kept
+from ctxgcd.pipeline import code, run_cache
+from ctxgcd.pipeline.classes import class_list_hash
+from ctxgcd.pipeline.data_fingerprint import data_fingerprint
 from ctxgcd.pipeline.equality import oldest
-from ctxgcd.pipeline.identity import ESTIMATED, estimate_file, read_estimate
-from ctxgcd.row_names import parse_row
-from ctxgcd.runs import Run, class_list_hash, estimate_of, read_seed, resolve
-from ctxgcd.training import finished
+from ctxgcd.pipeline.identity import ESTIMATED, read_estimate
+from ctxgcd.pipeline.paths import RUN_CACHE, RUNS, estimate_file, split_file
+from ctxgcd.pipeline.resolve import estimate_of, resolve
+from ctxgcd.pipeline.rows import parse_row
+from ctxgcd.pipeline.run_cache import code_of, kept
+from ctxgcd.pipeline.runs import Run, read_seed
+from ctxgcd.utils.files import file_sha256, read_or_empty
 
 TRAINING = re.compile(r"Job \d+: Training (\S+) (\S+) seed (\d+)\nReason: (.*)")  # of a dry run
 STATS = re.compile(r"^(?!(?:total|train) )(\w+) +(\d+)$", re.MULTILINE)  # the jobs of other rules in a dry run
@@ -39,7 +41,7 @@ def why(params: Params, asked: Sequence[Run], words: Sequence[str], snakefile: s
     """
     planned, others = _planned(words, snakefile)
     told = {run: _reason(params, run, said, results) for run, said in planned.items()}
-    lines = [f"{run.folder.removeprefix('results/runs/')}: {reason}" for run, reason in told.items()]
+    lines = [f"{run.folder.removeprefix(f'{RUNS}/')}: {reason}" for run, reason in told.items()]
     rest = len(set(asked) - set(planned))
     jobs = f"; other jobs: {', '.join(f'{rule} {number}' for rule, number in others.items())}" if others else ""
     return "\n".join([*lines, f"{counted(len(planned), 'run')} would be made, {rest} up to date{jobs}"])
@@ -51,7 +53,7 @@ def difference(params: Params, run: Run, results: Path = Path()) -> str:
     told = made.get("parameters")
     if not isinstance(told, dict):
         return "its run.json is missing or damaged" if (results / run.folder).is_dir() else "it was never made"
-    if lacking := [name for name in finished.FILES if not (results / run.file(name)).is_file()]:
+    if lacking := [name for name in run_cache.FILES if not (results / run.file(name)).is_file()]:
         return f"it lacks {', '.join(lacking)}"
     try:
         asked = resolve(params, run.benchmark, run.row, run.seed)
@@ -87,7 +89,7 @@ def changed_code(made: Mapping[str, Any], modules: Mapping[str, str]) -> str:
 
 def split_hash(benchmark: str, results: Path = Path()) -> str:
     """The sha256 of the split itself, whatever the file beside it says."""
-    file = results / f"results/splits/{benchmark}.csv"
+    file = results / split_file(benchmark)
     return file_sha256(file) if file.is_file() else "missing"
 
 
@@ -108,7 +110,7 @@ def _reason(params: Params, run: Run, snakemakes: str, results: Path) -> str:
 
 def _split_made_again(params: Params, benchmark: str, results: Path) -> str:
     """Why the list of images and the split are made again, though the split may stay as it is."""
-    made, entry = read_or_empty(results / f"results/splits/{benchmark}.source.json"), params.benchmarks[benchmark]
+    made, entry = read_or_empty(results / split_file(benchmark, "source.json")), params.benchmarks[benchmark]
     by = code.manifest(entry.reader) | code.split(entry.reader)
     why = [changed_code(made, by.modules)] if code_of(made) != by.hash else []
     if made.get("fingerprint") != data_fingerprint(benchmark, entry.model_dump()):
@@ -127,7 +129,7 @@ def _from_the_cache(params: Params, run: Run, results: Path) -> str:
     except UserError:
         return ""
     by = code.of_row(params.benchmarks[run.benchmark].reader, parse_row(run.row))
-    if not (state := kept(Path("work/runs"), parameters, split, by.hash)):
+    if not (state := kept(RUN_CACHE, parameters, split, by.hash)):
         return ""
     equal = read_or_empty(state / "finished/run.json").get("true_code") != by.true_hash
     return f"; a finished run{' of equal code' * equal} is in {state} and will be copied if its split stays the same"
@@ -151,14 +153,6 @@ def _planned(words: Sequence[str], snakefile: str) -> tuple[dict[Run, str], dict
 def _path(module: str) -> str:
     path, _, name = module.partition(":")
     return f"{path.replace('.', '/')}.py{f' ({name})' * bool(name)}"
-
-
-def read_or_empty(file: Path) -> dict[str, Any]:
-    """A JSON object; an empty one where there is none."""
-    try:
-        return read_object(file)
-    except UserError:
-        return {}
 
 
 def _said(values: Mapping[str, Any], key: str) -> str:

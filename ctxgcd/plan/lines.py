@@ -8,13 +8,15 @@ from typing import Any
 
 from ctxgcd.config import Params
 from ctxgcd.pipeline import code
-from ctxgcd.pipeline.cache import kept
-from ctxgcd.pipeline.identity import ESTIMATED, estimate_file, read_estimate
+from ctxgcd.pipeline.identity import ESTIMATED, read_estimate
+from ctxgcd.pipeline.paths import RUN_CACHE, estimate_file, split_file
+from ctxgcd.pipeline.resolve import backbone_of, protocol_of, resolve
+from ctxgcd.pipeline.rows import parse_row
+from ctxgcd.pipeline.run_cache import kept
+from ctxgcd.pipeline.runs import Run
+from ctxgcd.pipeline.targets import BASELINE, existing_metrics
 from ctxgcd.plan.rates import Measured, Memory, Rate
 from ctxgcd.plan.work import Work, classes_of, images_in, kept_views, work_of
-from ctxgcd.row_names import parse_row
-from ctxgcd.runs import Run, backbone_of, protocol_of, resolve
-from ctxgcd.targets import BASELINE, existing_metrics
 
 DONE, FOUND, TO_TRAIN, TO_MAKE = "done", "in work/runs", "to train", "to make"
 KEPT = "(kept features)"  # stands for a row: what the runs of a benchmark share
@@ -71,10 +73,10 @@ def plan(params: Params, runs: list[Run], past: Measured) -> list[Line]:
 
 def _is_found(run: Run, parameters: dict[str, Any], reader: str) -> bool:
     """Whether the run was finished before, with these parameters, split and code, and will be taken from work/runs."""
-    split, estimate = Path(f"results/splits/{run.benchmark}.sha256"), estimate_file(run.benchmark)
+    split, estimate = Path(split_file(run.benchmark, "sha256")), Path(estimate_file(run.benchmark))
     if parameters["K"] == ESTIMATED and estimate.is_file():
         parameters = parameters | {"K": read_estimate(estimate)}
     if not split.is_file() or parameters["K"] == ESTIMATED:
         return False
     made_by = code.of_row(reader, parse_row(run.row)).hash
-    return kept(Path("work/runs"), parameters, split.read_text(encoding="utf-8").strip(), made_by) is not None
+    return kept(RUN_CACHE, parameters, split.read_text(encoding="utf-8").strip(), made_by) is not None

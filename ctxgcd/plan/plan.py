@@ -7,12 +7,13 @@ from pathlib import Path
 from typing import Any
 
 from ctxgcd.config import Params
-from ctxgcd.files import write_rows
+from ctxgcd.pipeline.resolve import protocol_of, resolve
+from ctxgcd.pipeline.runs import Run
 from ctxgcd.plan.lines import KEPT, TO_TRAIN, Line, plan
 from ctxgcd.plan.rates import VARIABLE, measured
 from ctxgcd.plan.sizes import disk_of
 from ctxgcd.plan.work import images_in
-from ctxgcd.runs import Run, protocol_of, resolve
+from ctxgcd.utils.files import write_rows
 
 COLUMNS = ["benchmark", "row", "seed", "state", "views", "device_hours", "views_per_second", "rate_from"]
 COLUMNS += ["peak_memory_mb", "peak_device_memory_mb", "memory_from"]

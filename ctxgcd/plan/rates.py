@@ -12,11 +12,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ctxgcd.catalogue import METHODS
+from ctxgcd.catalogue.entries import METHODS
 from ctxgcd.config import Params
 from ctxgcd.errors import UserError
-from ctxgcd.files import read_object, read_rows, undamaged
+from ctxgcd.pipeline.paths import BENCH, RUNS
 from ctxgcd.plan.work import Work, classes_of, images_around, images_in, work_of
+from ctxgcd.utils.files import read_object, read_rows, undamaged
 
 ASSUMED = 1000.0  # views a second of one device, to plan with where nothing was measured
 LEAST = 1e-3  # a rate below it is a slip: with it a day's work would take years
@@ -126,7 +127,7 @@ class Measured:
 
 def measured(params: Params) -> Measured:
     """Read what lies below results/ and in the environment. Raises UserError for a damaged file or an odd rate."""
-    return Measured(_finished(params), _bench(Path("results/bench/steps.csv")), _asked())
+    return Measured(_finished(params), _bench(BENCH / "steps.csv"), _asked())
 
 
 def _asked() -> float | None:
@@ -166,7 +167,7 @@ def _bench(file: Path) -> dict[str, dict[str, str]]:
 
 def _finished(params: Params) -> list[Finished]:
     found = []
-    for file in sorted(Path("results/runs").glob("*/*/seed*/metrics.json")):
+    for file in sorted(RUNS.glob("*/*/seed*/metrics.json")):
         metrics = read_object(file)
         with undamaged(file):
             benchmark, p = metrics["benchmark"], metrics["parameters"]

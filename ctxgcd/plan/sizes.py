@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from math import ceil
 from typing import Any
 
-from ctxgcd.benchmarks.registry import source_of
-from ctxgcd.benchmarks.source import store_bytes
-from ctxgcd.catalogue import METHODS
+from ctxgcd.benchmarks.readers.reader import store_bytes
+from ctxgcd.benchmarks.readers.registry import source_of
+from ctxgcd.catalogue.entries import METHODS
 from ctxgcd.config import Benchmark, Images, completed
 from ctxgcd.plan.work import classes_of, kept_views
 

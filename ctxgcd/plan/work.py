@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from ctxgcd.benchmarks.places import place_of
-from ctxgcd.benchmarks.registry import source_of
-from ctxgcd.catalogue import METHODS
+from ctxgcd.benchmarks.readers.registry import source_of
+from ctxgcd.catalogue.entries import METHODS
 from ctxgcd.config import Benchmark, Images, completed
+from ctxgcd.pipeline.classes import k_of
 from ctxgcd.pipeline.identity import ESTIMATED
-from ctxgcd.runs import k_of
+from ctxgcd.pipeline.paths import Features
 
 
 @dataclass(frozen=True)
@@ -69,9 +70,9 @@ def kept_views(images: Images, runs: list[dict[str, Any]]) -> dict[str, int]:
     views: dict[str, int] = {}
     for p in runs:
         if not METHODS[p["method"]].trains or p["K"] == ESTIMATED:
-            views[f"test_view-tail0-{p['precision']}"] = every
+            views[Features(0, p["precision"]).name] = every
         if bank := p.get("view_bank"):
-            tail, how = p["tail_blocks"], p["precision"]
-            views[f"test_view-tail{tail}-{how}"] = every
-            views[f"view_bank-tail{tail}-views{bank}-seed{p['view_bank_seed']}-{how}"] = bank * images.train
+            of_tail = Features(p["tail_blocks"], p["precision"])
+            views[of_tail.name] = every
+            views[replace(of_tail, views=bank, seed=p["view_bank_seed"]).name] = bank * images.train
     return views

@@ -12,7 +12,7 @@ import pandas as pd
 from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
-from ctxgcd.catalogue import all_terms
+from ctxgcd.catalogue.entries import all_terms
 from ctxgcd.errors import UserError
 from ctxgcd.plots.style import GREY, LINE_STYLES, PALETTE, figure, plain
 from ctxgcd.tables.display import method_name

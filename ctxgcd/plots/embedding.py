@@ -15,10 +15,10 @@ from sklearn.manifold import TSNE
 from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
 from ctxgcd.errors import UserError
-from ctxgcd.evaluation.run import COLUMNS
-from ctxgcd.files import read_rows, undamaged
+from ctxgcd.evaluation.score_run import COLUMNS
 from ctxgcd.plots.palette import CLASS_PALETTE, class_colors, in_places
 from ctxgcd.plots.style import GREY, figure, plain
+from ctxgcd.utils.files import read_rows, undamaged
 
 MAX_LEGEND = len(CLASS_PALETTE)
 UNMATCHED = "unmatched cluster"

@@ -12,8 +12,8 @@ import matplotlib as mpl
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
-from ctxgcd.files import replacing
 from ctxgcd.tables.display import SYMBOL
+from ctxgcd.utils.files import replacing
 
 DPI = 150
 

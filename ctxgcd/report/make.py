@@ -7,18 +7,18 @@ from pathlib import Path
 from typing import Any
 
 from ctxgcd.config import Params
-from ctxgcd.files import read_object, read_rows
+from ctxgcd.pipeline.runs import Run
+from ctxgcd.pipeline.targets import SHOWN, asked_runs, benchmark_files, existing_metrics, planned_rows, shown_run
 from ctxgcd.report.grid import Cell, Grid, grid_of_listing
 from ctxgcd.report.packed import open_packed
 from ctxgcd.report.page import Block, Notes, Section, png, write_page
-from ctxgcd.report.run import confusion_sections, embedding_block, failings, gallery_blocks, read_made
+from ctxgcd.report.run_section import confusion_sections, embedding_block, failings, gallery_blocks, read_made
 from ctxgcd.report.tables import table_grids
-from ctxgcd.runs import Run
 from ctxgcd.tables.audit import audit, audit_listing
 from ctxgcd.tables.display import benchmark_name, method_name
 from ctxgcd.tables.published import KEYS
 from ctxgcd.tables.status import status, status_listing
-from ctxgcd.targets import SHOWN, asked_runs, benchmark_files, existing_metrics, planned_rows, shown_run
+from ctxgcd.utils.files import read_object, read_rows
 
 HEADS = {"main": "Main table", "ablation": "Ablation", "sensitivity": "Sensitivity", "statistics": "Statistics"}
 HEADS |= {"terms": "Loss terms", "unknowns": "What the paper leaves open", "speed": "Faster settings"}

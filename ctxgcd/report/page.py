@@ -12,8 +12,8 @@ from typing import ClassVar, Protocol
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
-from ctxgcd.files import write_text
 from ctxgcd.tables.render import as_html
+from ctxgcd.utils.files import write_text
 
 TEMPLATES = Path(__file__).parent / "templates"
 

@@ -9,16 +9,16 @@ from typing import Any, cast
 import pandas as pd
 
 from ctxgcd.config import Params
-from ctxgcd.files import read_rows, undamaged
+from ctxgcd.pipeline.resolve import backbone_of
+from ctxgcd.pipeline.targets import table_benchmarks
 from ctxgcd.report.grid import Grid, grid_of_listing, grid_of_table
-from ctxgcd.runs import backbone_of
 from ctxgcd.tables.aggregate import read_long
 from ctxgcd.tables.display import benchmark_name
 from ctxgcd.tables.make import TITLES
 from ctxgcd.tables.render import HEADS, Kind, wide_table
 from ctxgcd.tables.statistics import statistics_listing
-from ctxgcd.tables.terms import terms_listing
-from ctxgcd.targets import table_benchmarks
+from ctxgcd.tables.term_sizes import terms_listing
+from ctxgcd.utils.files import read_rows, undamaged
 
 TEXTS = re.compile("benchmark|method|against|set|metric|K_source|seeds|collapsed|term|.*_verdict|.*_per_seed")
 INTEGERS = ("K", "K_against", "epoch", "n", "active_from")

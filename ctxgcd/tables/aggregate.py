@@ -11,10 +11,10 @@ from typing import Any
 import pandas as pd
 
 from ctxgcd.errors import UserError
-from ctxgcd.files import read_rows, undamaged
 from ctxgcd.names import METRICS, SETS
 from ctxgcd.tables.display import changed_numbers
 from ctxgcd.tables.published import PAPER_VALUES, QUANTITIES, published_spread, published_value
+from ctxgcd.utils.files import read_rows, undamaged
 
 SCHEMA = 1
 REQUIRED = ("benchmark", "row", "seed", "split_sha256", "K", "K_source", "epoch", "scores")

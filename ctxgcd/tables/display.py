@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from ctxgcd.catalogue import METHODS, MODIFIERS
+from ctxgcd.catalogue.entries import METHODS, MODIFIERS
 from ctxgcd.errors import UserError
 
 BENCHMARKS = {

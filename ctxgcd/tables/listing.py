@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pandas as pd
 
-from ctxgcd.files import write_text
 from ctxgcd.tables.render import FORMATS, rendered
+from ctxgcd.utils.files import write_text
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from ctxgcd.tables.display import benchmark_name
 from ctxgcd.tables.listing import write_listing
 from ctxgcd.tables.render import write_table
 from ctxgcd.tables.statistics import statistics, statistics_listing
-from ctxgcd.tables.terms import terms_listing, terms_table
+from ctxgcd.tables.term_sizes import terms_listing, terms_table
 
 TITLES = {
     "main": "Clustering accuracy (v2, percent) on the unlabelled images of {}",

@@ -14,7 +14,7 @@ from typing import Any, cast
 
 import pandas as pd
 
-from ctxgcd.catalogue import METHODS
+from ctxgcd.catalogue.entries import METHODS
 from ctxgcd.names import number_text
 from ctxgcd.tables.display import changed_numbers
 

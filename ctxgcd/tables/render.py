@@ -13,11 +13,11 @@ import pandas as pd
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from ctxgcd.errors import UserError
-from ctxgcd.files import write_text
 from ctxgcd.names import number_text
 from ctxgcd.tables.aggregate import COMPARED, NO_TEST
 from ctxgcd.tables.display import SYMBOL, benchmark_name, method_name
 from ctxgcd.tables.published import QUANTITIES
+from ctxgcd.utils.files import write_text
 
 Kind = Literal["main", "ablation", "sensitivity"]
 HEADS = {"main": "Method", "ablation": "Method", "sensitivity": "Setting"}

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from ctxgcd.errors import UserError
-from ctxgcd.files import read_object
 from ctxgcd.pipeline.identity import parameters_hash
+from ctxgcd.utils.files import read_object
 
 
 def read_scores(files: Sequence[Path], asked: Sequence[str]) -> list[dict[str, Any]]:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pandas as pd
 
 from ctxgcd.errors import UserError
-from ctxgcd.files import undamaged
+from ctxgcd.utils.files import undamaged
 
 # Points of a mean over seeds. One machine repeats a run bit for bit; another one adds in another order, and a training
 # carries that on. How far was not measured yet; rounding as coarse as bf16's moves a mean by 0.3 (docs/speed.md).

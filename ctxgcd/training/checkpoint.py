@@ -13,8 +13,8 @@ from filelock import FileLock, Timeout
 from torch import Tensor
 
 from ctxgcd.errors import UserError
-from ctxgcd.files import on_disk
 from ctxgcd.models import weights
+from ctxgcd.utils.files import on_disk
 
 # Of each kind of file: docs/migration.md says what each one is, and what to do with an older file.
 SCHEMAS = {"ctxgcd-state": 3, "ctxgcd-model": 2, "ctxgcd-discovery": 2}

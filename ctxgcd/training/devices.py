@@ -12,7 +12,7 @@ from torch import nn
 
 from ctxgcd.errors import UserError
 from ctxgcd.models.precision import computing
-from ctxgcd.training.pool import borrowed
+from ctxgcd.training.device_locks import borrowed
 from ctxgcd.training.processes import is_a_started_one
 
 # glibc's mallopt: parameter, value.
@@ -65,7 +65,7 @@ def borrowed_devices(count: int) -> Iterator[list[torch.device]]:
     """Give `count` free CUDA devices, waiting while fewer are free, or the CPU as often where there is none.
 
     Devices are those of CUDA_VISIBLE_DEVICES, which a queue such as SLURM sets, each held by one job of the host at a
-    time (training/pool.py). Raises UserError where there are not so many.
+    time (training/device_locks.py). Raises UserError where there are not so many.
     """
     if not torch.cuda.is_available():
         yield [torch.device("cpu")] * count

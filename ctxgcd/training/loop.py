@@ -7,10 +7,10 @@ from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 
-from ctxgcd.progress import Progress
-from ctxgcd.training.board import board
 from ctxgcd.training.row import Row
-from ctxgcd.training.source import PATIENCE, Source
+from ctxgcd.training.step_inputs import PATIENCE, Source
+from ctxgcd.training.tensorboard_files import board
+from ctxgcd.utils.progress import Progress
 
 EVERY = 5.0  # seconds between two lines on finished epochs
 

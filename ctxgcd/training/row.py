@@ -12,14 +12,14 @@ import torch
 from torch import Tensor
 
 from ctxgcd.errors import UserError
-from ctxgcd.files import write_rows
+from ctxgcd.methods.hook_checks import check_epoch, check_losses, check_plan, check_rate, returned, shapes
 from ctxgcd.methods.method import Method
-from ctxgcd.methods.returned import check_epoch, check_losses, check_plan, check_rate, returned, shapes
 from ctxgcd.methods.step import Batch, Look, Plan, weighted
 from ctxgcd.models.network import TailNetwork
 from ctxgcd.models.precision import computing
 from ctxgcd.training import checkpoint
-from ctxgcd.training.shares import shares
+from ctxgcd.training.term_sizes import shares
+from ctxgcd.utils.files import write_rows
 
 
 @dataclass
@@ -28,7 +28,7 @@ class Row:
 
     Attributes:
         history: one row of means an epoch, by the method's columns.
-        shares: how large each term is beside the others, in the first batch of a few epochs (training/shares.py).
+        shares: how large each term is beside the others, in the first batch of a few epochs (training/term_sizes.py).
         state_file: the rolling checkpoint; an epoch that it holds is not trained again.
         seconds, steps: of the training so far, its stage included.
         title: what progress lines start with.

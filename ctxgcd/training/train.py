@@ -15,20 +15,22 @@ import torch
 import yaml
 
 from ctxgcd.errors import UserError
-from ctxgcd.features import load_kept
-from ctxgcd.files import clear_unfinished, replacing, write_rows, write_text
+from ctxgcd.methods.hook_checks import returned
 from ctxgcd.methods.method import Clustering, Discovery, Method
-from ctxgcd.methods.returned import returned
+from ctxgcd.models.features import load_kept
 from ctxgcd.models.network import TailNetwork
 from ctxgcd.models.precision import has_bf16
-from ctxgcd.training import checkpoint, finished, record
+from ctxgcd.pipeline import run_cache
+from ctxgcd.training import checkpoint
 from ctxgcd.training.devices import compute_alike
-from ctxgcd.training.inputs import load_backbone, open_cropper, placed
+from ctxgcd.training.load import load_backbone, open_cropper, placed
 from ctxgcd.training.loop import train
 from ctxgcd.training.processes import ALONE, Processes
+from ctxgcd.training.provenance import commit, environment, peak_memory_mb
 from ctxgcd.training.row import Row
-from ctxgcd.training.source import Source
+from ctxgcd.training.step_inputs import Source
 from ctxgcd.training.views import BankViews, FreshViews
+from ctxgcd.utils.files import clear_unfinished, replacing, write_rows, write_text
 
 SAMPLE = 2000  # images of D^u whose features are kept for the embedding figure
 
@@ -102,7 +104,7 @@ def run(
             "projector or a smaller lr may help",
             flush=True,
         )
-    made = finished.draft(state)
+    made = run_cache.draft(state)
     write_rows(made / "history.csv", columns, history)
     pairs = zip(np.concatenate([unlabelled, test]), np.concatenate([clusters, of_test]), strict=True)
     write_rows(made / "assignments.csv", ("id", "predicted"), ({"id": i, "predicted": c} for i, c in pairs))
@@ -114,13 +116,13 @@ def run(
         **about,
         **(provenance or {}),
         "seconds": round(time.monotonic() - begun, 2),
-        **record.peak_memory_mb(device),
-        "environment": record.environment(device),
-        "commit": record.commit(),
+        **peak_memory_mb(device),
+        "environment": environment(device),
+        "commit": commit(),
         "parameters": parameters,
     }
     write_text(made / "run.json", json.dumps(told, indent=1) + "\n")
-    finished.keep(state)
+    run_cache.keep(state)
     for left in (*state.glob("*last.pt"), *state.glob("*last_history.csv")):  # of the stage too
         left.unlink(missing_ok=True)
 

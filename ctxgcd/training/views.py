@@ -11,11 +11,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ctxgcd.images.streams import Draws
 from ctxgcd.images.views import Cropper
 from ctxgcd.models.backbone import Backbone
 from ctxgcd.models.precision import kept
 from ctxgcd.training.processes import ALONE, Processes
+from ctxgcd.utils.seeding import Draws
 
 # Bytes of the test view's trunk output that are kept: in memory (on a GPU: of its free memory), else in a file (and at
 # most half of the free disk). Above, it is computed again whenever it is needed.

@@ -1,6 +1,6 @@
 """All keys of params.yaml: type, default, committed value and description.
 
-A description is the comment `#:` beside the field in ctxgcd/config.py or ctxgcd/catalogue.py. A field without one fails
+A description is the comment `#:` beside the field in ctxgcd/config.py or ctxgcd/catalogue/. A field without one fails
 the build. docs/parameters.md includes the file that this writes for each section into docs/_published/.
 """
 
@@ -16,8 +16,9 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 from sphinx.pycode import ModuleAnalyzer
 
-from ctxgcd import catalogue, config
-from ctxgcd.sections import Closed
+from ctxgcd import config
+from ctxgcd.catalogue.entries import METHODS
+from ctxgcd.catalogue.sections import Closed
 
 HERE = Path(__file__).parents[1]
 BOUNDS = {"ge": "≥ {}", "gt": "> {}", "le": "≤ {}", "lt": "< {}"}
@@ -99,7 +100,7 @@ def sections(params: dict[str, Any]) -> dict[str, str]:
     }.items():
         found[name] = table(model, {"Value": params[name]})
     found["seeds_of"] = table(config.Seeds, params["seeds_of"])
-    methods = {name: table(of.values, {"Value": params["methods"][name]}) for name, of in catalogue.METHODS.items()}
+    methods = {name: table(of.values, {"Value": params["methods"][name]}) for name, of in METHODS.items()}
     found["methods"] = "\n".join(f"### methods.{name}\n\n{text}" for name, text in methods.items())
     found["backbones"] = table(config.Backbone, params["backbones"])
     found["protocols"] = table(config.Protocol, params["protocols"])

@@ -12,13 +12,13 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from ctxgcd.config import Params, read
+from ctxgcd.pipeline.rows import parse_row
+from ctxgcd.pipeline.targets import rows_in, table_benchmarks, table_runs
 from ctxgcd.plan.lines import Line, plan
 from ctxgcd.plan.rates import ASSUMED, Measured
-from ctxgcd.row_names import parse_row
 from ctxgcd.tables.audit import audit
 from ctxgcd.tables.display import benchmark_name, published_name
 from ctxgcd.tables.published import QUANTITIES, paper_keys
-from ctxgcd.targets import rows_in, table_benchmarks, table_runs
 
 HERE = Path(__file__).parents[1]
 

@@ -17,10 +17,10 @@ import pytest
 import yaml
 
 from ctxgcd.config import Params
+from ctxgcd.pipeline.resolve import resolve
+from ctxgcd.pipeline.targets import all_tables, table_runs
 from ctxgcd.plan.rates import ASSUMED
 from ctxgcd.plan.work import classes_of, images_in, work_of
-from ctxgcd.runs import resolve
-from ctxgcd.targets import all_tables, table_runs
 from tests.fixtures import Painter
 from tests.workflow.test_workflow import ROOT, Project, Result, fresh, one_job_of_each_kind
 

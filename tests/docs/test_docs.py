@@ -19,8 +19,8 @@ from typing import Any
 import pytest
 import yaml
 
+from ctxgcd.catalogue.sections import Closed
 from ctxgcd.config import Params, parse
-from ctxgcd.sections import Closed
 
 ROOT = Path(__file__).parents[2]
 PAGES = sorted(path.stem for path in (ROOT / "docs").glob("*.md"))
@@ -75,8 +75,8 @@ def test_every_published_number_is_shown(site: Path) -> None:
 def test_the_cost_is_that_of_the_plan(
     site: Path, params: Params, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    from ctxgcd.pipeline.targets import table_runs
     from ctxgcd.plan.plan import write_plan
-    from ctxgcd.targets import table_runs
 
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("CTXGCD_VIEWS_PER_SECOND", raising=False)
@@ -88,7 +88,7 @@ def test_the_cost_is_that_of_the_plan(
 
 
 def test_every_parameter_is_shown(site: Path, params: Params) -> None:
-    from ctxgcd.catalogue import METHODS
+    from ctxgcd.catalogue.entries import METHODS
 
     page = html.unescape((site / "parameters.html").read_text(encoding="utf-8"))
     keys = [*Params.model_fields, *(key for entry in METHODS.values() for key in entry.values.model_fields)]
@@ -177,24 +177,26 @@ ROW = f"{NAME}+bank_size=40+epochs=3+batch_size=16+projector_width=32+projection
 @pytest.fixture
 def example(committed: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Params]:
     """params.yaml with the section of the example, whose file and entry are there as docs/add_method.md has them."""
-    from ctxgcd import catalogue, methods
+    from ctxgcd import methods
+    from ctxgcd.catalogue import entries
 
     file, entry, _ = examples("add_method.md", "python")
     (tmp_path / f"{NAME}.py").write_text(file, encoding="utf-8")
     monkeypatch.setattr(methods, "__path__", [*methods.__path__, str(tmp_path)])
-    added = module(entry, **{**vars(catalogue), "__name__": "catalogue", "METHODS": {}})["METHODS"]
-    monkeypatch.setitem(catalogue.METHODS, NAME, added[NAME])
+    added = module(entry, **{**vars(entries), "__name__": "entries", "METHODS": {}})["METHODS"]
+    monkeypatch.setitem(entries.METHODS, NAME, added[NAME])
     committed["methods"] |= yaml.safe_load(examples("add_method.md", "yaml")[0])["methods"]
     yield parse(committed)
     sys.modules.pop(f"ctxgcd.methods.{NAME}", None)
 
 
 def test_the_method_of_the_example_is_planned(example: Params, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from ctxgcd.catalogue import all_terms
+    from ctxgcd.catalogue.entries import all_terms
+    from ctxgcd.pipeline.resolve import resolve
+    from ctxgcd.pipeline.runs import Run
+    from ctxgcd.pipeline.targets import check
     from ctxgcd.plan.plan import write_plan
-    from ctxgcd.runs import Run, resolve
     from ctxgcd.tables.display import method_name
-    from ctxgcd.targets import check
 
     asked = f"results/runs/fashion/{NAME}/seed0/metrics.json"
     assert check(example, [asked]) == []
@@ -214,15 +216,15 @@ def test_the_method_of_the_example_trains(example: Params, tmp_path: Path) -> No
     import torch
     from torch import Tensor, nn
 
-    from ctxgcd.catalogue import METHODS, load
+    from ctxgcd.catalogue.entries import METHODS, load
     from ctxgcd.config import completed
-    from ctxgcd.images.streams import Draws
     from ctxgcd.methods.step import Batch, Rows
-    from ctxgcd.runs import resolve
+    from ctxgcd.pipeline.resolve import resolve
     from ctxgcd.training.loop import train
     from ctxgcd.training.row import Row
-    from ctxgcd.training.source import Source
+    from ctxgcd.training.step_inputs import Source
     from ctxgcd.training.views import BankViews
+    from ctxgcd.utils.seeding import Draws
 
     images, kept, dim, drawn = 96, 6, 8, torch.Generator().manual_seed(0)
     clean = (torch.randn(10, kept, generator=drawn) * 2)[torch.arange(images) % 10]
@@ -289,8 +291,8 @@ def test_the_method_of_the_example_trains(example: Params, tmp_path: Path) -> No
 def test_the_group_of_the_example_is_planned() -> None:
     import torch
 
-    from ctxgcd.images.streams import generator
     from ctxgcd.methods.step import Look
+    from ctxgcd.utils.seeding import generator
 
     labels = torch.where(torch.arange(40) % 4 == 0, 0, -1)
     code = examples("add_method.md", "python")[2]
@@ -306,7 +308,7 @@ def test_the_group_of_the_example_is_planned() -> None:
 
 
 def test_own_images_of_the_example(committed: dict[str, Any]) -> None:
-    from ctxgcd.runs import protocol_of, values_of
+    from ctxgcd.pipeline.resolve import protocol_of, values_of
 
     added = yaml.safe_load(examples("own_images.md", "yaml")[0])
     for section, entries in added.items():
@@ -320,8 +322,8 @@ def test_own_images_of_the_example(committed: dict[str, Any]) -> None:
 
 
 def test_the_entry_of_the_example(params: Params) -> None:
-    from ctxgcd.runs import k_of
-    from ctxgcd.targets import check, table_runs
+    from ctxgcd.pipeline.classes import k_of
+    from ctxgcd.pipeline.targets import check, table_runs
 
     added = yaml.safe_load(examples("add_benchmark.md", "yaml")[0])
     content = yaml.safe_load((ROOT / "params.yaml").read_text(encoding="utf-8"))

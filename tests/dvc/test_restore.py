@@ -16,8 +16,8 @@ from typing import Any
 import pytest
 
 from ctxgcd.config import read
-from ctxgcd.restore import _taken_out, difference
-from ctxgcd.runs import Run
+from ctxgcd.pipeline.restore import _taken_out, difference
+from ctxgcd.pipeline.runs import Run
 from tests.dvc.project import NOTHING, change_params, commit, git, run, succeed, trainings
 
 RESTORE = ("python", "workflow/scripts/restore_results.py")
@@ -277,7 +277,7 @@ def test_lr_leaves_all_out_and_scoring_none(published: Path, tmp_path: Path) -> 
     [
         ("split_sha256", "0", "another split ("),
         ("modules", None, "it was made before run.json recorded the digest of each module (docs/migration.md)"),
-        ("modules", {}, "ctxgcd/benchmarks/opening.py is new, "),
+        ("modules", {}, "ctxgcd/benchmarks/readers/decoding.py is new, "),
         ("parameters", {}, "other parameters (row is"),
     ],
 )

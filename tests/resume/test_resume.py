@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from ctxgcd.stopping import STOPPED
+from ctxgcd.utils.signals import STOPPED
 from tests.resume.project import finish, fresh_copy, quiet, results, shrink, start, strike
 
 TABLE = "results/main_fashion.csv"

@@ -14,11 +14,12 @@ from scipy.io import savemat
 
 from ctxgcd.benchmarks import class_lists
 from ctxgcd.benchmarks.check import check, check_section
-from ctxgcd.benchmarks.fingerprint import ABSENT, CACHE, data_fingerprint, record_file
 from ctxgcd.benchmarks.places import use_places
-from ctxgcd.benchmarks.registry import SOURCES
+from ctxgcd.benchmarks.readers.registry import SOURCES
 from ctxgcd.config import parse
 from ctxgcd.errors import UserError
+from ctxgcd.pipeline.data_fingerprint import ABSENT, data_fingerprint
+from ctxgcd.pipeline.paths import FINGERPRINTS, split_file
 from tests.fixtures import Painter, write_fixture
 
 CUB = "CUB_200_2011"
@@ -204,18 +205,19 @@ def test_other_bytes_of_the_same_size_and_time_are_seen(own: dict[str, Any], tmp
 @pytest.mark.parametrize("content", ["[]", "null", '"x"', "{}", '{"fingerprint": null}', "torn"])
 def test_damaged_records_are_no_records(own: dict[str, Any], tmp_path: Path, content: str) -> None:
     before = data_fingerprint("mine", own)
-    for file in CACHE.iterdir():
+    for file in FINGERPRINTS.iterdir():
         file.write_text(content)
     assert data_fingerprint("mine", own) == before
-    record_file("mine").parent.mkdir(parents=True)
-    record_file("mine").write_text(content)
+    record = Path(split_file("mine", "source.json"))
+    record.parent.mkdir(parents=True)
+    record.write_text(content)
     shutil.rmtree(tmp_path / "own")
     assert data_fingerprint("mine", own) == ABSENT
 
 
 def test_a_cache_that_cannot_be_written_is_done_without(own: dict[str, Any]) -> None:
-    CACHE.parent.mkdir()
-    CACHE.write_text("no folder")
+    FINGERPRINTS.parent.mkdir()
+    FINGERPRINTS.write_text("no folder")
     assert data_fingerprint("mine", own) == data_fingerprint("mine", own) != ABSENT
 
 

@@ -14,13 +14,14 @@ from typing import Any
 import pytest
 
 from ctxgcd.benchmarks.check import check, check_section
-from ctxgcd.benchmarks.fingerprint import ABSENT, data_fingerprint, fingerprint
-from ctxgcd.benchmarks.own import FOLDER
-from ctxgcd.benchmarks.registry import source_of
+from ctxgcd.benchmarks.fingerprint import fingerprint
+from ctxgcd.benchmarks.readers.own_images import FOLDER
+from ctxgcd.benchmarks.readers.registry import source_of
 from ctxgcd.benchmarks.split import make_split
 from ctxgcd.config import parse
 from ctxgcd.errors import UserError
-from ctxgcd.runs import resolve
+from ctxgcd.pipeline.data_fingerprint import ABSENT, data_fingerprint
+from ctxgcd.pipeline.resolve import resolve
 from tests.fixtures import Painter
 
 CLASSES = ("ant", "bee", "cat", "dög & co")

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from ctxgcd.benchmarks.pins import check_pins, write_pins
+from ctxgcd.benchmarks.fetching.pins import check_pins, write_pins
 from ctxgcd.errors import UserError
 
 

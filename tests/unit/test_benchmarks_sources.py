@@ -13,16 +13,18 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from ctxgcd.benchmarks import class_lists, scars
-from ctxgcd.benchmarks.check import check, table
+from ctxgcd.benchmarks import class_lists
+from ctxgcd.benchmarks.check import check
 from ctxgcd.benchmarks.fingerprint import fingerprint
-from ctxgcd.benchmarks.opening import MissingData, open_rgb
 from ctxgcd.benchmarks.places import embedded, folder_of
-from ctxgcd.benchmarks.registry import SOURCES
-from ctxgcd.benchmarks.source import MANIFEST_COLUMNS
+from ctxgcd.benchmarks.readers import scars
+from ctxgcd.benchmarks.readers.decoding import MissingData, open_rgb
+from ctxgcd.benchmarks.readers.reader import MANIFEST_COLUMNS
+from ctxgcd.benchmarks.readers.registry import SOURCES
+from ctxgcd.benchmarks.readers.unpickle import load_pickle
 from ctxgcd.benchmarks.split import make_split
-from ctxgcd.benchmarks.unpickle import load_pickle
 from ctxgcd.errors import UserError
+from ctxgcd.pipeline.data_check import table
 from tests.fixtures import write_fixture
 
 SHARED = Path(__file__).parents[3] / "shared" / "data"

@@ -11,8 +11,8 @@ import pytest
 
 from ctxgcd.benchmarks import class_lists
 from ctxgcd.benchmarks.class_lists import ClassList
-from ctxgcd.benchmarks.registry import SOURCES
-from ctxgcd.benchmarks.source import as_manifest
+from ctxgcd.benchmarks.readers.reader import as_manifest
+from ctxgcd.benchmarks.readers.registry import SOURCES
 from ctxgcd.benchmarks.split import make_split, trial_split
 from ctxgcd.benchmarks.split_file import COLUMNS, read_split, write_split
 from ctxgcd.errors import UserError

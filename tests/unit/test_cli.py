@@ -19,8 +19,8 @@ from ctxgcd import __version__, api
 from ctxgcd.cli import completion
 from ctxgcd.cli.command import COMMANDS, parser
 from ctxgcd.config import Params
-from ctxgcd.differences import differences
 from ctxgcd.errors import UserError, nearest
+from ctxgcd.pipeline.diff import differences
 
 ROOT = Path(__file__).resolve().parents[2]
 COMMAND = [sys.executable, "-m", "ctxgcd"]
@@ -244,7 +244,7 @@ def test_colours_are_for_terminals(no_color: str | None, bold: bool) -> None:
 
 def test_a_terminal_gets_a_bar_and_a_pipe_lines() -> None:
     code = (
-        "from ctxgcd import progress\nprogress.EVERY = 0\np = progress.Progress('packed', 4)\n"
+        "from ctxgcd.utils import progress\nprogress.EVERY = 0\np = progress.Progress('packed', 4)\n"
         "for _ in range(4): p.add()\nraise SystemExit('error: what comes next')"
     )
     command = [sys.executable, "-c", code]

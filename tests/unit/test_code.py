@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from ctxgcd.catalogue import METHODS
+from ctxgcd.catalogue.entries import METHODS
 from ctxgcd.errors import UserError
 from ctxgcd.pipeline import code, equality
 from ctxgcd.pipeline.digest import content_digest
@@ -162,7 +162,7 @@ def test_which_class_an_entry_names_counts(monkeypatch: pytest.MonkeyPatch) -> N
     """Also where another one of the same module is named."""
     before = code.training("gcd").hash, code.pack("cub").hash, code.training("simgcd").hash
     monkeypatch.setitem(METHODS, "gcd", replace(METHODS["gcd"], cls="ctxgcd.methods.gcd.Other"))
-    reader = code.READERS["cub"]._replace(images="ctxgcd.benchmarks.opening:as_seen")
+    reader = code.READERS["cub"]._replace(images="ctxgcd.benchmarks.readers.decoding:as_seen")
     monkeypatch.setitem(code.READERS, "cub", reader)
     after = code.training("gcd").hash, code.pack("cub").hash, code.training("simgcd").hash
     assert [one == other for one, other in zip(before, after, strict=True)] == [False, False, True]
@@ -194,10 +194,10 @@ ENTROPY = "ctxgcd.losses.entropy"
 
 
 def test_a_step_reaches_what_it_needs_and_no_more() -> None:
-    readers = {"cub", "scars", "aircraft", "cifar", "folders", "sheet", "own"}
+    readers = {"cub", "scars", "aircraft", "cifar", "class_folders", "png_sheet", "own_images"}
 
     def of_readers(modules: object) -> set[str]:
-        return {name.removeprefix("ctxgcd.benchmarks.") for name in modules} & readers  # type: ignore[attr-defined]
+        return {name.removeprefix("ctxgcd.benchmarks.readers.") for name in modules} & readers  # type: ignore[attr-defined]
 
     assert of_readers(code.manifest("cub").modules) == {"cub"}
     assert of_readers(code.split("cub").modules) == {"cub"}
@@ -211,7 +211,9 @@ def test_a_step_reaches_what_it_needs_and_no_more() -> None:
         run = code.run("cub", method).modules
         assert not any(name.startswith(("ctxgcd.evaluation", "ctxgcd.tables", "ctxgcd.plots")) for name in run)
         assert "ctxgcd.benchmarks.split" not in run
-        assert {"ctxgcd.images.pack", "ctxgcd.images.resize", "ctxgcd.features", "ctxgcd.models.weights"} <= set(run)
+        assert {"ctxgcd.images.pack", "ctxgcd.images.resize", "ctxgcd.models.features", "ctxgcd.models.weights"} <= set(
+            run
+        )
 
 
 CHANGED = {
@@ -246,7 +248,7 @@ def test_a_job_whose_code_changed_after_planning_is_refused(tmp_path: Path, step
 
 def test_which_file_of_a_package_is_read_is_code() -> None:
     """A run says no more of such weights than `package`."""
-    assert "ctxgcd.benchmarks.packages" in code.script(code.WEIGHTS).modules
+    assert "ctxgcd.models.packages" in code.script(code.WEIGHTS).modules
 
 
 # -- declared equality -----------------------------------------------------------------------------------

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from ctxgcd.config import Params
-from ctxgcd.runs import resolve
+from ctxgcd.pipeline.resolve import resolve
 from workflow.scripts.compare_checkouts import ROWS, WAYS, compare
 
 ROOT = Path(__file__).resolve().parents[2]

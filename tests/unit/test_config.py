@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 import yaml
 
-from ctxgcd.catalogue import METHODS
+from ctxgcd.catalogue.entries import METHODS
 from ctxgcd.config import Params, check_file, parse, read
 from ctxgcd.errors import UserError
-from ctxgcd.runs import resolve
+from ctxgcd.pipeline.resolve import resolve
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -243,7 +243,7 @@ def test_unreadable_files(tmp_path: Path, text: str | None, words: str) -> None:
 def test_a_script_ends_with_the_sentence_alone(committed: dict[str, Any]) -> None:
     """The way from a wrong value to the terminal: one line on stderr, status 2."""
     change(committed, f"{PAPER}.crop", 300)
-    script = "import json, sys\nfrom ctxgcd.config import parse\nfrom ctxgcd.errors import reported\n"
+    script = "import json, sys\nfrom ctxgcd.config import parse\nfrom ctxgcd.utils.reporting import reported\n"
     script += "with reported():\n    parse(json.loads(sys.stdin.read()))\n"
     call = [sys.executable, "-c", script]
     done = subprocess.run(call, input=json.dumps(committed), capture_output=True, text=True, cwd=ROOT)

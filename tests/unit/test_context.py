@@ -8,9 +8,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from ctxgcd.context.batches import query_batch
-from ctxgcd.context.pairs import mended_pairs, mutual_over_dataset, mutual_same_label, released_pairs
 from ctxgcd.errors import UserError
+from ctxgcd.images.query_batches import query_batch
+from ctxgcd.losses.pairs import mended_pairs, mutual_over_dataset, mutual_same_label, released_pairs
 
 torch.set_num_threads(1)
 

@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from ctxgcd.errors import UserError
-from ctxgcd.training import devices, pool
+from ctxgcd.training import device_locks, devices
 from ctxgcd.training.devices import borrowed_devices
 
 CARDS = ("GPU-a", "GPU-b", "GPU-c")  # of the host; a process is shown a part of them, each time numbered from 0
@@ -26,7 +26,7 @@ def host(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
     @contextmanager
     def borrowed(names: list[str], count: int) -> Iterator[Any]:
-        with pool.borrowed(names, count, tmp_path / "locks", wait=0.01) as held:
+        with device_locks.borrowed(names, count, tmp_path / "locks", wait=0.01) as held:
             yield held
 
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)

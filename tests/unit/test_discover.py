@@ -27,15 +27,15 @@ import yaml
 from PIL import Image
 
 from ctxgcd import api
-from ctxgcd.benchmarks.own import images_below
+from ctxgcd.benchmarks.readers.own_images import images_below
 from ctxgcd.cli.command import main, parser
 from ctxgcd.config import Params
 from ctxgcd.discover import export, model
-from ctxgcd.discover.run import _names
-from ctxgcd.discover.settings import chosen, estimate_of, fitted, read_presets
+from ctxgcd.discover.discovery import _names
+from ctxgcd.discover.presets import chosen, estimate_of, fitted, read_presets
 from ctxgcd.discover.split import read_labels
 from ctxgcd.errors import UserError
-from ctxgcd.files import file_sha256
+from ctxgcd.utils.files import file_sha256
 from tests.fixtures import Painter
 
 ROOT = Path(__file__).resolve().parents[2]

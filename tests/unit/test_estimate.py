@@ -10,9 +10,9 @@ import pandas as pd
 import pytest
 from numpy.typing import NDArray
 
+from ctxgcd.clustering.estimate import estimate_k, estimate_to
 from ctxgcd.clustering.kmeans import kmeans
 from ctxgcd.errors import UserError
-from ctxgcd.estimate import estimate_k, estimate_to
 from ctxgcd.pipeline.identity import read_estimate
 
 HOW = {"most": 40, "restarts": 5, "seed": 0, "threads": 1}

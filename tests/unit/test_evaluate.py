@@ -13,7 +13,7 @@ import pytest
 
 from ctxgcd.api import evaluate
 from ctxgcd.errors import UserError
-from ctxgcd.evaluation.run import score_run
+from ctxgcd.evaluation.score_run import score_run
 from ctxgcd.names import METRICS
 
 PREDICTED = "path,predicted\na.jpg,7\nb.jpg,7\nc.jpg,3\nd.jpg,3\ne.jpg,1\n"

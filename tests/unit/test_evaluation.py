@@ -16,7 +16,7 @@ import pytest
 
 from ctxgcd.errors import UserError
 from ctxgcd.evaluation.accuracy import Score, assign, contingency, v1, v2, v2b
-from ctxgcd.evaluation.run import read_assignments, score_run
+from ctxgcd.evaluation.score_run import read_assignments, score_run
 from ctxgcd.evaluation.scores import (
     HELPERS,
     ari,

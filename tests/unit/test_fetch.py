@@ -26,13 +26,13 @@ import numpy as np
 import pytest
 from filelock import FileLock
 
-from ctxgcd import progress
-from ctxgcd.benchmarks import unpack as unpacking
-from ctxgcd.benchmarks.download import download
-from ctxgcd.benchmarks.fetch import ARCHIVES, fetch
-from ctxgcd.benchmarks.registry import SOURCES
-from ctxgcd.benchmarks.unpack import unpack
+from ctxgcd.benchmarks.fetching import unpack as unpacking
+from ctxgcd.benchmarks.fetching.archives import ARCHIVES, fetch
+from ctxgcd.benchmarks.fetching.download import download
+from ctxgcd.benchmarks.fetching.unpack import unpack
+from ctxgcd.benchmarks.readers.registry import SOURCES
 from ctxgcd.errors import UserError
+from ctxgcd.utils import progress
 from tests.fixtures import write_fixture
 
 ROOT = Path(__file__).parents[2]
@@ -555,7 +555,7 @@ def test_stopped_unpacking_leaves_the_former_folder(tmp_path: Path, monkeypatch:
 def test_killed_unpacking_leaves_no_official_folder(tmp_path: Path) -> None:
     archive = pack(tmp_path / "a.tgz", {f"data/{number}": CONTENT for number in range(3)})
     process = start(
-        "import os\nfrom ctxgcd.progress import Progress\n"
+        "import os\nfrom ctxgcd.utils.progress import Progress\n"
         f"Progress.add = lambda self, amount: os.kill(os.getpid(), 9)\nunpack(Path('{archive}'), Path('{tmp_path}/f'))"
     )
     process.communicate(timeout=30)

@@ -15,10 +15,10 @@ import pytest
 
 from ctxgcd.benchmarks.split_file import DTYPES, read_split, write_split
 from ctxgcd.errors import UserError
-from ctxgcd.evaluation.run import COLUMNS
-from ctxgcd.files import read_object, read_rows, refusals_named, require_writable, write_text
+from ctxgcd.evaluation.score_run import COLUMNS
 from ctxgcd.pipeline import code
 from ctxgcd.plots.embedding import read_features
+from ctxgcd.utils.files import read_object, read_rows, refusals_named, require_writable, write_text
 
 ROOT = Path(__file__).resolve().parents[2]
 AGAIN = "is damaged; delete it and run the same command again"

@@ -16,10 +16,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import normalize
 
-from ctxgcd.catalogue import METHODS
+from ctxgcd.catalogue.entries import METHODS
 from ctxgcd.errors import UserError
 from ctxgcd.images.sampler import draw_batches
-from ctxgcd.images.streams import Counted, Stream, generator
 from ctxgcd.losses.cross_entropy import cross_entropy
 from ctxgcd.losses.info_nce import info_nce
 from ctxgcd.methods.build import method_of
@@ -31,10 +30,12 @@ from ctxgcd.methods.step import Batch, Group, Look, Losses, Plan, Rows
 from ctxgcd.models import weights
 from ctxgcd.models.backbone import Backbone, cut
 from ctxgcd.models.network import Network, Outputs, TailNetwork
-from ctxgcd.training import checkpoint, finished, loop, train
+from ctxgcd.pipeline import run_cache
+from ctxgcd.training import checkpoint, loop, train
 from ctxgcd.training.row import Row
-from ctxgcd.training.source import Source
+from ctxgcd.training.step_inputs import Source
 from ctxgcd.training.views import BankViews
+from ctxgcd.utils.seeding import Counted, Stream, generator
 from tests.unit import test_training
 from tests.unit.test_training import (
     ABOUT,
@@ -848,7 +849,7 @@ def test_nothing_of_a_finished_training_is_left_behind(
     add_method(monkeypatch, "staged", StagedSimGCD)
     folder = made_run(tmp_path / "state", split, kept, method="staged")
     assert [path.name for path in folder.iterdir()] == ["finished"]
-    assert {path.name for path in (folder / "finished").iterdir()} == {*finished.FILES, finished.SUMS}
+    assert {path.name for path in (folder / "finished").iterdir()} == {*run_cache.FILES, run_cache.SUMS}
     assert [row["epoch"] for row in rows_of(folder / "finished/history.csv")] == ["0", "1"]
 
 

@@ -19,18 +19,18 @@ from torchvision import transforms
 from torchvision.transforms import InterpolationMode
 from torchvision.transforms import functional as F
 
-from ctxgcd.benchmarks import opening
-from ctxgcd.benchmarks.opening import open_rgb
-from ctxgcd.benchmarks.registry import SOURCES
+from ctxgcd.benchmarks.readers import decoding
+from ctxgcd.benchmarks.readers.decoding import open_rgb
+from ctxgcd.benchmarks.readers.registry import SOURCES
 from ctxgcd.errors import UserError
-from ctxgcd.features import extract_test_view, extract_view_bank, load_kept
 from ctxgcd.images.pack import pack
 from ctxgcd.images.resize import resize_shorter
 from ctxgcd.images.sampler import draw_batches
 from ctxgcd.images.store import Store, open_store, pixels_file
-from ctxgcd.images.streams import Counted, Stream, counted, generator
 from ctxgcd.images.views import Cropper
 from ctxgcd.models.backbone import Backbone
+from ctxgcd.models.features import extract_test_view, extract_view_bank, load_kept
+from ctxgcd.utils.seeding import Counted, Stream, counted, generator
 
 torch.set_num_threads(1)
 
@@ -433,7 +433,7 @@ def test_what_kept_features_take_is_told_and_checked(
     cropper = cropper_of(packed, 20)
     extract_view_bank(flat(), cropper, 5, 3, 0, "bf16", tmp_path / "bank.npy")
     assert "view bank, 3 views of 5 images: 15 x 1,200 x 2 bytes = 0 MiB" in capsys.readouterr().out
-    monkeypatch.setattr("ctxgcd.files.shutil.disk_usage", lambda folder: SimpleNamespace(free=35_999))
+    monkeypatch.setattr("ctxgcd.utils.files.shutil.disk_usage", lambda folder: SimpleNamespace(free=35_999))
     with pytest.raises(UserError, match=r"view bank, 3 views of 5 images needs 0 MB more; free space"):
         extract_view_bank(flat(), cropper, 5, 3, 0, "bf16", tmp_path / "full.npy")
     assert not (tmp_path / "full.npy").exists()
@@ -443,8 +443,8 @@ def test_killed_extraction_goes_on_after_its_last_rows(
     packed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The rows that were written are not computed again, and those that follow have the views they would have had."""
-    monkeypatch.setattr("ctxgcd.features.BATCH", 2)
-    monkeypatch.setattr("ctxgcd.features.SAVE_EVERY", 0)
+    monkeypatch.setattr("ctxgcd.models.features.BATCH", 2)
+    monkeypatch.setattr("ctxgcd.models.features.SAVE_EVERY", 0)
     cropper, passed = cropper_of(packed, 20), []
 
     class Stopping(torch.nn.Flatten):
@@ -534,7 +534,7 @@ def test_an_image_that_may_not_be_read(tmp_path: Path) -> None:
     """Permissions bind root too, once it gives up the capability to ignore them."""
     Image.new("RGB", (9, 9)).save(tmp_path / "a.png")
     (tmp_path / "a.png").chmod(0)
-    code = "from pathlib import Path\nfrom ctxgcd.benchmarks.opening import open_rgb\nopen_rgb(Path('a.png'))"
+    code = "from pathlib import Path\nfrom ctxgcd.benchmarks.readers.decoding import open_rgb\nopen_rgb(Path('a.png'))"
     bound = [] if os.getuid() else ["setpriv", "--bounding-set", "-dac_override,-dac_read_search"]
     environment = os.environ | {"PYTHONPATH": str(Path(__file__).resolve().parents[2])}
     command = [*bound, sys.executable, "-c", code]
@@ -548,6 +548,6 @@ def test_a_panorama_is_read_and_a_bomb_named(tmp_path: Path, monkeypatch: pytest
     before = Image.MAX_IMAGE_PIXELS
     assert open_rgb(tmp_path / "wide.png", as_seen=True).size == (20_000, 10_000)
     assert before == Image.MAX_IMAGE_PIXELS
-    monkeypatch.setattr(opening, "LARGEST", 1000)
+    monkeypatch.setattr(decoding, "LARGEST", 1000)
     with pytest.raises(UserError, match=r"wide.png cannot be decoded as an image \(more than 2,000 pixels\)"):
         open_rgb(tmp_path / "wide.png", as_seen=True)

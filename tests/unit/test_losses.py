@@ -11,12 +11,12 @@ import torch
 from torch import Tensor
 from torch._subclasses.fake_tensor import DataDependentOutputException, FakeTensorMode
 
-from ctxgcd.context.pairs import mended_pairs, mutual_over_dataset, mutual_same_label, released_pairs
 from ctxgcd.losses import cluster, neighbourhood
 from ctxgcd.losses.cross_entropy import cross_entropy
 from ctxgcd.losses.distill import distill
 from ctxgcd.losses.entropy import entropy_gap
 from ctxgcd.losses.info_nce import info_nce
+from ctxgcd.losses.pairs import mended_pairs, mutual_over_dataset, mutual_same_label, released_pairs
 from ctxgcd.losses.sup_con import sup_con
 
 torch.set_num_threads(1)

@@ -9,11 +9,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import normalize
 
-from ctxgcd.catalogue import METHODS
+from ctxgcd.catalogue.entries import METHODS
 from ctxgcd.clustering.neighbours import nearest
-from ctxgcd.context import pairs
-from ctxgcd.images.streams import generator
-from ctxgcd.losses import cluster, neighbourhood
+from ctxgcd.losses import cluster, neighbourhood, pairs
 from ctxgcd.losses.cross_entropy import cross_entropy
 from ctxgcd.losses.distill import distill
 from ctxgcd.losses.entropy import entropy_gap
@@ -28,7 +26,8 @@ from ctxgcd.methods.simgcd import SimGCD, joined
 from ctxgcd.methods.step import Batch, Look, Rows, weighted
 from ctxgcd.models.network import Network, Outputs
 from ctxgcd.names import TERM_SIZES
-from ctxgcd.training.shares import shares
+from ctxgcd.training.term_sizes import shares
+from ctxgcd.utils.seeding import generator
 
 torch.set_num_threads(1)
 

@@ -13,20 +13,21 @@ import pytest
 import timm
 import torch
 
-from ctxgcd.available import Available, available
 from ctxgcd.bench.training import CROP, MODEL, works
 from ctxgcd.config import Images, Params, parse
 from ctxgcd.errors import UserError
 from ctxgcd.models.backbone import cut
 from ctxgcd.pipeline import code
+from ctxgcd.pipeline.available import Available, available
 from ctxgcd.pipeline.identity import identity
+from ctxgcd.pipeline.resolve import resolve
+from ctxgcd.pipeline.runs import Run
+from ctxgcd.pipeline.targets import refuse_unknown_rules, runs_behind
 from ctxgcd.plan import rates, sizes
 from ctxgcd.plan.lines import KEPT, plan
 from ctxgcd.plan.plan import write_plan
 from ctxgcd.plan.rates import Measured, measured
 from ctxgcd.plan.work import Work, kept_views, work_of
-from ctxgcd.runs import Run, resolve
-from ctxgcd.targets import refuse_unknown_rules, runs_behind
 from ctxgcd.training import views
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -16,7 +16,7 @@ import pytest
 from matplotlib.figure import Figure
 from PIL import Image
 
-from ctxgcd.catalogue import METHODS, Term
+from ctxgcd.catalogue.entries import METHODS, Term
 from ctxgcd.errors import UserError
 from ctxgcd.plots import curves, style
 from ctxgcd.plots import embedding as embedding_module

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from ctxgcd.training.pool import borrowed
+from ctxgcd.training.device_locks import borrowed
 
 ROOT = Path(__file__).resolve().parents[2]
 

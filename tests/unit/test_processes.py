@@ -141,7 +141,7 @@ def test_every_row_is_shared_out(n: int, count: int, monkeypatch: pytest.MonkeyP
 def test_what_all_meet_is_told_once_and_a_lost_one_in_a_sentence(tmp_path: Path) -> None:
     """A learning rate at which training diverges; and a process that is killed."""
     diverging = SCRIPT.replace("lr=0.02", "lr=1e12").replace(
-        "with started", "from ctxgcd.errors import reported\nwith reported(), started"
+        "with started", "from ctxgcd.utils.reporting import reported\nwith reported(), started"
     )
     (tmp_path / "script.py").write_text(diverging)
     command = [sys.executable, str(tmp_path / "script.py"), "2", "4", str(tmp_path / "paper")]

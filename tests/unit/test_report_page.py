@@ -24,7 +24,7 @@ from PIL import Image
 from ctxgcd.benchmarks.split_file import read_split
 from ctxgcd.config import Params, parse
 from ctxgcd.errors import UserError
-from ctxgcd.evaluation.run import score_run
+from ctxgcd.evaluation.score_run import score_run
 from ctxgcd.images.store import open_store
 from ctxgcd.plots import embedding as embedding_module
 from ctxgcd.plots.sensitivity import sensitivity_curves
@@ -36,7 +36,7 @@ from ctxgcd.report.grid import Grid
 from ctxgcd.report.make import make_report
 from ctxgcd.report.packed import open_packed
 from ctxgcd.report.page import Figure, Notes, Section, write_page
-from ctxgcd.report.run import embedding_block, gallery_blocks, read_made
+from ctxgcd.report.run_section import embedding_block, gallery_blocks, read_made
 from ctxgcd.report.tables import table_grids
 from ctxgcd.report.thumbnails import COLUMNS, sheet, square, thumbnail
 from ctxgcd.tables.aggregate import read_long

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from ctxgcd.config import Params
-from ctxgcd.restore import _runs, difference
-from ctxgcd.runs import Run
-from ctxgcd.training import finished
+from ctxgcd.pipeline import run_cache
+from ctxgcd.pipeline.restore import _runs, difference
+from ctxgcd.pipeline.runs import Run
 
 
 def test_runs_are_folders_of_a_seed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -26,7 +26,7 @@ def test_a_run_without_one_of_its_files_differs(
     monkeypatch.chdir(tmp_path)
     run = Run("fashion", "kmeans", 0)
     Path(run.folder).mkdir(parents=True)
-    for name in finished.FILES:
+    for name in run_cache.FILES:
         Path(run.file(name)).write_text("{}")
     assert difference(params, run) == "its run.json is missing or damaged"
     Path(run.file("run.json")).write_text('{"parameters": {}}')

@@ -14,21 +14,23 @@ from typing import Any
 
 import pytest
 
-from ctxgcd import catalogue, runs, targets
+from ctxgcd.catalogue import entries
+from ctxgcd.catalogue.sections import Closed
 from ctxgcd.config import Params, completed, parse
 from ctxgcd.errors import UserError
 from ctxgcd.methods.step import Batch
 from ctxgcd.names import NOT_IN_PAPER
-from ctxgcd.pipeline.identity import identity, read_estimate
+from ctxgcd.pipeline import targets
+from ctxgcd.pipeline.identity import ESTIMATED, identity, read_estimate
 from ctxgcd.pipeline.possible import check_asked
+from ctxgcd.pipeline.resolve import backbone_of, limits_of, protocol_of, resolve
+from ctxgcd.pipeline.rows import parse_row
+from ctxgcd.pipeline.runs import Run
+from ctxgcd.pipeline.targets import requested_benchmarks, table_runs
 from ctxgcd.plan.sizes import disk_of
 from ctxgcd.plan.work import images_around, images_in
-from ctxgcd.row_names import parse_row
-from ctxgcd.runs import resolve
-from ctxgcd.sections import Closed
 from ctxgcd.tables.display import method_name
 from ctxgcd.tables.published import published_value
-from ctxgcd.targets import requested_benchmarks, table_runs
 
 ROOT = Path(__file__).resolve().parents[2]
 EIGHT = ["cub", "scars", "aircraft", "cifar10", "cifar100", "imagenet_100", "herbarium_19", "imagenet_1k"]
@@ -200,7 +202,7 @@ def test_a_wrong_override_is_refused_where_it_stands(committed: dict[str, Any]) 
 def test_the_seed_is_part_of_a_run(params: Params) -> None:
     identities = {identity(resolve(params, "cub", "simgcd", seed)) for seed in range(5)}
     assert len(identities) == 5
-    assert runs.Run("cub", "simgcd", 3).folder == "results/runs/cub/simgcd/seed3"
+    assert Run("cub", "simgcd", 3).folder == "results/runs/cub/simgcd/seed3"
 
 
 # -- identity ----------------------------------------------------------------------------------------------
@@ -348,7 +350,7 @@ def test_identity_of_local_weights_is_their_content(committed: dict[str, Any], t
 # -- which runs the tables need --------------------------------------------------------------------------
 
 
-def all_runs(params: Params) -> list[runs.Run]:
+def all_runs(params: Params) -> list[Run]:
     return list(dict.fromkeys(run for table in targets.all_tables(params) for run in table_runs(params, table)))
 
 
@@ -523,8 +525,8 @@ def test_own_images_that_are_not_counted_yet(committed: dict[str, Any], tmp_path
         sentence = told(lambda wrong=wrong: resolve(params(**wrong), "birds", "full-paper", 0))  # type: ignore[misc]
         assert sentence.startswith("benchmark birds, row full-paper: L_n and L_c would never act")
     assert "must be at most neighbour_images (128)" in told(lambda: resolve(params(k=129), "birds", "full-paper", 0))
-    asked = [runs.Run("birds", row, seed) for row in ("kmeans", "simgcd", "full-paper") for seed in (0, 1)]
-    found = json.loads(runs.limits_of(params(), [*asked, runs.Run("cub", "simgcd", 0)]))
+    asked = [Run("birds", row, seed) for row in ("kmeans", "simgcd", "full-paper") for seed in (0, 1)]
+    found = json.loads(limits_of(params(), [*asked, Run("cub", "simgcd", 0)]))
     assert [(one["benchmark"], one["row"]) for one in found] == [
         ("birds", row) for row in ("full-paper", "kmeans", "simgcd")
     ]
@@ -574,17 +576,17 @@ class Louder:
 
 
 def test_a_modifier_is_a_word_of_a_row(params: Params, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(catalogue.MODIFIERS, "louder", catalogue.Modifier("Louder", f"{__name__}.Louder"))
+    monkeypatch.setitem(entries.MODIFIERS, "louder", entries.Modifier("Louder", f"{__name__}.Louder"))
     assert "unknown modifier 'lauder'; did you mean 'louder'?" in told(lambda: parse_row("simgcd+lauder"))
     name = parse_row("full-paper+louder+k=5-without-n")
     assert (name.modifiers, name.overrides, name.terms) == (["louder"], {"k": 5}, ["L_c"])
     plain, louder = (resolve(params, "fashion", row, 0) for row in ("simgcd", "simgcd+louder"))
     assert {key for key in louder if louder[key] != plain.get(key)} == {"row", "modifiers"}
     assert identity(plain) != identity(louder)
-    changed = catalogue.load("simgcd", ["louder"])(louder)
-    assert changed.learning_rate(3) == 2 * catalogue.load("simgcd")(plain).learning_rate(3)
+    changed = entries.load("simgcd", ["louder"])(louder)
+    assert changed.learning_rate(3) == 2 * entries.load("simgcd")(plain).learning_rate(3)
     assert "gives a parameter twice" in told(lambda: parse_row("simgcd+louder+louder"))
-    monkeypatch.setitem(catalogue.MODIFIERS, "lou", catalogue.Modifier("Lou", f"{__name__}.Louder"))
+    monkeypatch.setitem(entries.MODIFIERS, "lou", entries.Modifier("Lou", f"{__name__}.Louder"))
     assert (
         method_name("full-paper+louder+k=5+lou-without-n") == "Full method (paper) + Louder + Lou, without L_n, k = 5"
     )
@@ -599,14 +601,14 @@ class MarginValues(Closed):
     wide: int = 3  # added later
 
 
-def margin(**changes: Any) -> catalogue.Entry:
+def margin(**changes: Any) -> entries.Entry:
     """A method without variants whose term a row can leave out; its checks read a value that has a default."""
-    return catalogue.Entry(
+    return entries.Entry(
         label="Margins",
         cls="ctxgcd.methods.simgcd.SimGCD",
         values=MarginValues,
         extends="simgcd",
-        terms={"margin": catalogue.Term("wide margin", "m")},
+        terms={"margin": entries.Term("wide margin", "m")},
         ablated={"m": "margin"},
         around=lambda p, epoch: p["wide"] * epoch,
         head_values=lambda p, dim: p["wide"] * dim,
@@ -620,9 +622,9 @@ def margin(**changes: Any) -> catalogue.Entry:
 @pytest.fixture
 def with_margin(committed: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> Params:
     """params.yaml with the sections of `margin2`, and of `wider`, which extends it."""
-    monkeypatch.setitem(catalogue.METHODS, "margin2", margin())
-    wider = catalogue.Entry("Wider", "ctxgcd.methods.simgcd.SimGCD", catalogue.KMeansValues, extends="margin2")
-    monkeypatch.setitem(catalogue.METHODS, "wider", wider)
+    monkeypatch.setitem(entries.METHODS, "margin2", margin())
+    wider = entries.Entry("Wider", "ctxgcd.methods.simgcd.SimGCD", entries.KMeansValues, extends="margin2")
+    monkeypatch.setitem(entries.METHODS, "wider", wider)
     committed["methods"] |= {"margin2": {"lambda_m": 0.5}, "wider": {"restarts": 1}}
     return parse(committed)
 
@@ -651,7 +653,7 @@ def test_what_an_entry_computes_sees_values_at_their_defaults(with_margin: Param
         disk_of(entry, images_in(entry), 256, [resolve(with_margin, "cub", row, 0)]).results
         for row in ("margin2", "simgcd+entropy_weight=1.0")
     )
-    heads = catalogue.METHODS["simgcd"].head_values(p, 768)
+    heads = entries.METHODS["simgcd"].head_values(p, 768)
     assert (of_margin or 0) - (of_simgcd or 0) == 4 * (3 * 768 - heads)
     assert {"wide": 3, "tail": "blocks", "loss_group": 0}.items() <= completed(p).items()
 
@@ -672,7 +674,7 @@ def test_values_at_their_defaults_are_no_part_of_an_identity(committed: dict[str
         assert heavier["sup_con_weight"] == 2.0
         full, plain = (completed(p) for p in (heavier, before))
         assert (full["info_nce_weight"], plain["sup_con_weight"]) == (1.0, 1.0)
-        method = catalogue.load(before["method"])
+        method = entries.load(before["method"])
         of = Batch({})
         assert method(full).weights(of)["sup_con"] == 2 * method(plain).weights(of)["sup_con"]
 
@@ -703,13 +705,13 @@ def test_a_method_without_its_section_is_refused_when_it_is_asked_for(committed:
 
 
 def test_names_of_methods_may_hold_digits_and_underscores(params: Params, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(catalogue.METHODS, "hyp_2", catalogue.METHODS["simgcd"])
+    monkeypatch.setitem(entries.METHODS, "hyp_2", entries.METHODS["simgcd"])
     assert resolve(params, "fashion", "hyp_2+lr=0.05", 0)["method"] == "hyp_2"
 
 
 def test_every_entry_is_a_class_that_reads_what_it_says(params: Params) -> None:
-    for name, entry in catalogue.METHODS.items():
-        made = catalogue.load(name)
+    for name, entry in entries.METHODS.items():
+        made = entries.load(name)
         rows = [f"{name}-{variant}" for variant in entry.variants] or [name]
         for row in rows:
             method = made(resolve(params, "fashion", row, 0))
@@ -750,9 +752,16 @@ def test_classes_are_known_without_data(params: Params) -> None:
 @pytest.mark.parametrize(
     "module",
     [
-        *("ctxgcd.names", "ctxgcd.config", "ctxgcd.runs", "ctxgcd.plan", "ctxgcd.errors", "ctxgcd.files"),
-        *("ctxgcd.benchmarks.registry", "ctxgcd.benchmarks.check", "ctxgcd.benchmarks.split"),
-        *("ctxgcd.evaluation.run", "ctxgcd.tables.make"),
+        *(
+            "ctxgcd.names",
+            "ctxgcd.config",
+            "ctxgcd.pipeline.runs",
+            "ctxgcd.plan",
+            "ctxgcd.errors",
+            "ctxgcd.utils.files",
+        ),
+        *("ctxgcd.benchmarks.readers.registry", "ctxgcd.benchmarks.check", "ctxgcd.benchmarks.split"),
+        *("ctxgcd.evaluation.score_run", "ctxgcd.tables.make"),
     ],
 )
 def test_light_rooms_import_no_torch(module: str) -> None:
@@ -771,9 +780,9 @@ def test_an_unknown_reader_is_refused(committed: dict[str, Any]) -> None:
 def test_overrides_reach_images_and_features_too(committed: dict[str, Any]) -> None:
     committed["benchmarks"]["fashion"]["overrides"] = {"resize": 40, "crop": 36, "backbone": "dino_vitb16"}
     params = parse(committed)
-    shared, run = runs.protocol_of(params, "fashion"), resolve(params, "fashion", "simgcd", 0)
+    shared, run = protocol_of(params, "fashion"), resolve(params, "fashion", "simgcd", 0)
     assert (shared.resize, shared.crop, shared.backbone) == (run["resize"], run["crop"], "dino_vitb16")
-    assert runs.backbone_of(params, "fashion").model == run["model"] == "vit_base_patch16_224.dino"
+    assert backbone_of(params, "fashion").model == run["model"] == "vit_base_patch16_224.dino"
 
 
 # -- K, seeds, unknowns --------------------------------------------------------------------------------
@@ -789,12 +798,12 @@ def test_k_is_true_given_or_estimated(params: Params, committed: dict[str, Any])
     assert k("full-paper+K=60+tau=1.0") == (60, "given")
     assert k("kmeans+K=60") == k("gcd+K=60") == (60, "given")
     assert k("simgcd+K=50") == (50, "given")
-    assert k("simgcd+K=estimated") == (runs.ESTIMATED, "estimated")
+    assert k("simgcd+K=estimated") == (ESTIMATED, "estimated")
     rows = ("simgcd", "simgcd+K=50", "simgcd+K=60", "simgcd+K=estimated")
     assert len({identity(resolve(params, "cub50", row, 0)) for row in rows}) == 4
     assert k("simgcd", edited(committed, "benchmarks.cub50.K", 70)) == (70, "given")
     assert k("simgcd+K=true", edited(committed, "benchmarks.cub50.K", 70)) == (50, "true")
-    assert k("simgcd", edited(committed, "benchmarks.cub50.K", "estimated")) == (runs.ESTIMATED, "estimated")
+    assert k("simgcd", edited(committed, "benchmarks.cub50.K", "estimated")) == (ESTIMATED, "estimated")
     for value in ("1.5", "23", "guessed", "false"):
         words = told(lambda value=value: resolve(params, "cub50", f"simgcd+K={value}", 0))  # type: ignore[misc]
         assert "true, estimated or a number of at least 24" in words
@@ -934,7 +943,7 @@ def test_planned_and_existing(params: Params, tmp_path: Path, monkeypatch: pytes
     assert {"table": "main_ssb", "benchmark": "cub", "row": "gcd", "seeds": [0, 1, 2]} in planned
     monkeypatch.chdir(tmp_path)
     assert targets.existing_metrics(params, planned) == []
-    now, before = (runs.Run("cub", "simgcd", seed) for seed in (0, 1))
+    now, before = (Run("cub", "simgcd", seed) for seed in (0, 1))
     for run, changes in ((now, {}), (before, {"lr": 0.2})):
         made = {"seed": run.seed, "parameters": resolve(params, "cub", "simgcd", run.seed) | changes}
         Path(run.folder).mkdir(parents=True)

@@ -16,7 +16,7 @@ from ctxgcd.tables.audit import audit, audit_listing
 from ctxgcd.tables.listing import Listing, write_listing
 from ctxgcd.tables.statistics import holm, paired, statistics, statistics_listing
 from ctxgcd.tables.status import status, status_listing
-from ctxgcd.tables.terms import terms_listing, terms_table
+from ctxgcd.tables.term_sizes import terms_listing, terms_table
 
 
 def test_paired_is_the_t_test() -> None:

@@ -19,7 +19,7 @@ from PIL import Image
 from torchvision.transforms import InterpolationMode, transforms
 from torchvision.transforms import functional as F
 
-from ctxgcd.benchmarks.registry import SOURCES
+from ctxgcd.benchmarks.readers.registry import SOURCES
 from ctxgcd.errors import UserError
 from ctxgcd.images.pack import CHUNK, pack
 from ctxgcd.images.resize import Taps, enlarge, enlarging_taps
@@ -269,7 +269,7 @@ def test_two_packers_of_one_store_never_mix(tmp_path: Path) -> None:
 def test_a_full_disk_is_one_sentence_and_keeps_the_part(tmp_path: Path) -> None:
     names = write(tmp_path / "images", 2 * CHUNK)
     code = (
-        "import resource, signal\nfrom pathlib import Path\nfrom ctxgcd.errors import reported\n"
+        "import resource, signal\nfrom pathlib import Path\nfrom ctxgcd.utils.reporting import reported\n"
         "from ctxgcd.images.pack import pack\nsignal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"
         "resource.setrlimit(resource.RLIMIT_FSIZE, (800_000, 800_000))\n"
         f"folder = Path({str(tmp_path / 'images')!r})\n"

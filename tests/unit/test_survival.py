@@ -17,17 +17,18 @@ import pytest
 import torch
 
 from ctxgcd.errors import UserError
-from ctxgcd.files import clear_unfinished, replacing, require_writable_folders, write_text
 from ctxgcd.models import weights
 from ctxgcd.models.weights import build, prepare
-from ctxgcd.training import checkpoint, finished
+from ctxgcd.pipeline import run_cache
+from ctxgcd.training import checkpoint
+from ctxgcd.utils.files import clear_unfinished, replacing, require_writable_folders, write_text
 
 ROOT = Path(__file__).resolve().parents[2]
 
 JOB = """
 import sys, time
 from pathlib import Path
-from ctxgcd.errors import reported
+from ctxgcd.utils.reporting import reported
 from ctxgcd.files import replacing
 
 with reported(), replacing(Path(sys.argv[1])) as temporary:
@@ -83,7 +84,7 @@ def test_a_stopped_job_leaves_nothing_half_written(tmp_path: Path, number: signa
 SAVING = """
 import io, os, signal
 import torch
-from ctxgcd.errors import reported
+from ctxgcd.utils.reporting import reported
 
 class File(io.BytesIO):
     def write(self, data):
@@ -204,33 +205,33 @@ def test_errors_of_other_files_are_not_blamed_on_the_written_one(tmp_path: Path)
 
 
 def kept(state: Path) -> None:
-    made = finished.draft(state)
-    for name in finished.FILES:
+    made = run_cache.draft(state)
+    for name in run_cache.FILES:
         (made / name).write_text(f"content of {name}")
-    finished.keep(state)
+    run_cache.keep(state)
 
 
 def test_a_finished_run_is_given_again(tmp_path: Path) -> None:
     out = tmp_path / "out"
-    assert not finished.give(tmp_path / "state", out)
-    finished.draft(tmp_path / "state")
-    assert not finished.give(tmp_path / "state", out)  # killed while the files were written
+    assert not run_cache.give(tmp_path / "state", out)
+    run_cache.draft(tmp_path / "state")
+    assert not run_cache.give(tmp_path / "state", out)  # killed while the files were written
     kept(tmp_path / "state")
     (out / "run.json").parent.mkdir()
     (out / "run.json").write_text("of another run")
-    assert finished.give(tmp_path / "state", out)
-    assert {path.name: path.read_text() for path in out.iterdir()} == {n: f"content of {n}" for n in finished.FILES}
+    assert run_cache.give(tmp_path / "state", out)
+    assert {path.name: path.read_text() for path in out.iterdir()} == {n: f"content of {n}" for n in run_cache.FILES}
     (out / "final.pt").write_text("changed by a reader")
-    assert finished.give(tmp_path / "state", out)
+    assert run_cache.give(tmp_path / "state", out)
     assert (out / "final.pt").read_text() == "content of final.pt"
 
 
-@pytest.mark.parametrize("name", [*finished.FILES, finished.SUMS])
+@pytest.mark.parametrize("name", [*run_cache.FILES, run_cache.SUMS])
 def test_a_damaged_finished_run_is_trained_anew(tmp_path: Path, name: str, capsys: pytest.CaptureFixture[str]) -> None:
     kept(tmp_path)
     file = tmp_path / "finished" / name
     file.write_text(file.read_text()[:-1])
-    assert not finished.give(tmp_path, tmp_path / "out")
+    assert not run_cache.give(tmp_path, tmp_path / "out")
     assert "is damaged, so it is trained anew" in capsys.readouterr().out
     assert not (tmp_path / "out").exists()
     assert not (tmp_path / "finished").exists()
@@ -238,7 +239,7 @@ def test_a_damaged_finished_run_is_trained_anew(tmp_path: Path, name: str, capsy
 
 def test_a_kept_run_that_is_no_folder_is_trained_anew(tmp_path: Path) -> None:
     (tmp_path / "finished").write_text("")
-    assert not finished.give(tmp_path, tmp_path / "out")
+    assert not run_cache.give(tmp_path, tmp_path / "out")
     assert not (tmp_path / "finished").exists()
 
 
@@ -248,8 +249,8 @@ def test_a_kept_run_that_cannot_be_deleted_or_given_is_named(full_disk: Path) ->
     with suppress(OSError):
         (full_disk / "big").write_bytes(bytes(2**21))
     with pytest.raises(UserError, match=r"run\.json cannot be read or written .*; the disk is full"):
-        finished.give(state, full_disk / "out")
-    (state / "finished" / finished.SUMS).write_text("{")
+        run_cache.give(state, full_disk / "out")
+    (state / "finished" / run_cache.SUMS).write_text("{")
     subprocess.run(["mount", "-o", "remount,ro", str(full_disk)], check=True)
     with pytest.raises(UserError, match=r"finished cannot be read or written \(Read-only file system\); check"):
-        finished.give(state, full_disk / "out")
+        run_cache.give(state, full_disk / "out")

@@ -21,11 +21,9 @@ from torch import Tensor, nn
 from torch.nn.functional import normalize
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from ctxgcd.catalogue import load
+from ctxgcd.catalogue.entries import load
 from ctxgcd.errors import UserError
-from ctxgcd.files import write_rows
 from ctxgcd.images.store import Store
-from ctxgcd.images.streams import Draws, Stream, generator
 from ctxgcd.images.views import Cropper
 from ctxgcd.losses.info_nce import info_nce
 from ctxgcd.methods import full
@@ -38,8 +36,10 @@ from ctxgcd.models.network import Network
 from ctxgcd.pipeline.possible import check_k
 from ctxgcd.training import checkpoint, loop, views
 from ctxgcd.training.row import Row
-from ctxgcd.training.source import Source
+from ctxgcd.training.step_inputs import Source
 from ctxgcd.training.views import BankViews, FreshViews
+from ctxgcd.utils.files import write_rows
+from ctxgcd.utils.seeding import Draws, Stream, generator
 
 torch.set_num_threads(1)
 

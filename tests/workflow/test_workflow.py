@@ -542,7 +542,7 @@ def method_added(project: Project) -> None:
     (project.folder / "ctxgcd/methods/other.py").write_text("from ctxgcd.methods.gcd import GCD as Other\n")
     values = 'type("OtherValues", (GCDValues,), {})'
     entry = f'METHODS["other"] = replace(METHODS["gcd"], cls="ctxgcd.methods.other.Other", values={values})'
-    added("ctxgcd/catalogue.py", line=f"from dataclasses import replace\n{entry}")(project)
+    added("ctxgcd/catalogue/entries.py", line=f"from dataclasses import replace\n{entry}")(project)
 
 
 def other_classes(project: Project) -> None:
@@ -626,11 +626,11 @@ CODE: dict[str, tuple[Callable[[Project], None], set[tuple[str, str, int]], dict
     "images/pack.py": (added("ctxgcd/images/pack.py"), ALL, READ_AGAIN | BANK | {"image_store": 9}),
     "images/resize.py": (added("ctxgcd/images/resize.py"), ALL, READ_AGAIN | BANK | {"image_store": 9}),
     "images/views.py": (added("ctxgcd/images/views.py"), ALL, READ_AGAIN | BANK),
-    "features.py": (added("ctxgcd/features.py"), ALL, READ_AGAIN | BANK),
+    "features.py": (added("ctxgcd/models/features.py"), ALL, READ_AGAIN | BANK),
     "models/weights.py": (added("ctxgcd/models/weights.py"), ALL, READ_AGAIN | BANK | {"weights": 1}),
-    "cub.py": (added("ctxgcd/benchmarks/cub.py"), runs_of("cub"), OF_CUB | {"manifest": 1, "split": 1}),
+    "cub.py": (added("ctxgcd/benchmarks/readers/cub.py"), runs_of("cub"), OF_CUB | {"manifest": 1, "split": 1}),
     "cifar.py": (
-        added("ctxgcd/benchmarks/cifar.py"),
+        added("ctxgcd/benchmarks/readers/cifar.py"),
         {run for run in ALL if run[0].startswith("cifar")},
         {"table": 1} | BANK | {"manifest": 2, "split": 2, "image_store": 2},
     ),
@@ -688,10 +688,10 @@ def test_a_change_of_code_runs_what_it_computes(another: Project, name: str) -> 
 
 def test_a_split_that_stays_gives_its_runs_back(another: Project) -> None:
     """As `why` says."""
-    added("ctxgcd/benchmarks/aircraft.py")(another)
+    added("ctxgcd/benchmarks/readers/aircraft.py")(another)
     target = "results/runs/aircraft/full-paper/seed0/metrics.json"
     told = another.call("why", target).output
-    reason = "its split is made again (ctxgcd/benchmarks/aircraft.py changed); a finished run is in work/runs/"
+    reason = "its split is made again (ctxgcd/benchmarks/readers/aircraft.py changed); a finished run is in work/runs/"
     assert f"aircraft/full-paper/seed0: {reason}" in told
     made = another.call("--cores", "2", target)
     assert made.code == 0, made.output

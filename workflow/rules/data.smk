@@ -8,10 +8,12 @@ rule check_data:
     localrule: True
     conda:
         "../envs/ctxgcd.yaml"
+    params:
+        done=paths.DATA_CHECK,
     message:
         "Checking the data of " + ", ".join(REQUESTED)
     shell:
-        "python workflow/scripts/check_data.py --done results/data_check.txt 2>&1 | tee {log:q}"
+        "python workflow/scripts/check_data.py --done {params.done} 2>&1 | tee {log:q}"
 
 
 # Checks the benchmark's data first: with the highest priority, so that nothing is trained for one benchmark while
@@ -27,11 +29,11 @@ rule manifest:
     conda:
         "../envs/ctxgcd.yaml"
     params:
-        section=lambda w: section(w.benchmark),
-        data=data_of,
-        code=lambda w: code.manifest(reader_of(w)).hash,
+        section=lambda w: json.dumps(JOBS.section(w.benchmark)),
+        data=lambda w: JOBS.data(w.benchmark),
+        code=lambda w: code.manifest(JOBS.reader(w.benchmark)).hash,
         # Not recorded, because it takes `input`: the same images at another place are the same.
-        place=lambda w, input: place(w.benchmark),
+        place=lambda w, input: json.dumps(JOBS.place(w.benchmark)),
     message:
         "Checking the data of {wildcards.benchmark} and listing its images"
     shell:
@@ -53,11 +55,11 @@ rule split:
     conda:
         "../envs/ctxgcd.yaml"
     params:
-        section=lambda w: section(w.benchmark),
-        data=data_of,
-        class_list=class_list_of,
-        code=lambda w: code.split(reader_of(w)).hash,
-        place=lambda w, input: place(w.benchmark),
+        section=lambda w: json.dumps(JOBS.section(w.benchmark)),
+        data=lambda w: JOBS.data(w.benchmark),
+        class_list=lambda w: JOBS.class_list(w.benchmark),
+        code=lambda w: code.split(JOBS.reader(w.benchmark)).hash,
+        place=lambda w, input: json.dumps(JOBS.place(w.benchmark)),
     message:
         "Splitting {wildcards.benchmark} into labelled, unlabelled and test images"
     shell:
@@ -102,9 +104,9 @@ rule image_store:
         "../envs/ctxgcd.yaml"
     threads: 4
     params:
-        images=images_of,
-        place=lambda w, input: place(w.benchmark),
-        code=lambda w, input: code.pack(reader_of(w)).hash,
+        images=lambda w: json.dumps(JOBS.images(w.benchmark)),
+        place=lambda w, input: json.dumps(JOBS.place(w.benchmark)),
+        code=lambda w, input: code.pack(JOBS.reader(w.benchmark)).hash,
     message:
         "Packing the images of {wildcards.benchmark}"
     shell:
@@ -114,8 +116,8 @@ rule image_store:
 
 rule duplicates:
     input:
-        store=lambda w: ancient(store_of(w)),
-        pixels=lambda w: ancient(pixels_of(w)),
+        store=lambda w: ancient(JOBS.store(w.benchmark)),
+        pixels=lambda w: ancient(pixels(JOBS.store(w.benchmark))),
         split=ancient("results/splits/{benchmark}.csv"),
         split_hash="results/splits/{benchmark}.sha256",
     output:
@@ -136,9 +138,9 @@ rule duplicates:
 
 rule features:
     input:
-        store=lambda w: ancient(store_of(w)),
-        pixels=lambda w: ancient(pixels_of(w)),
-        weights=lambda w: ancient(weights_of(w)),
+        store=lambda w: ancient(JOBS.store(w.benchmark)),
+        pixels=lambda w: ancient(pixels(JOBS.store(w.benchmark))),
+        weights=lambda w: ancient(JOBS.weights(w.benchmark)),
         split=ancient("results/splits/{benchmark}.csv"),
     output:
         "work/features/{benchmark}-{content}/{kind}.npy",
@@ -147,7 +149,7 @@ rule features:
     benchmark:
         "work/benchmarks/features/{benchmark}-{content}/{kind}.tsv"
     wildcard_constraints:
-        kind=r"(test_view-tail\d+|view_bank-tail\d+-views\d+-seed\d+)-(float32|bf16)",
+        kind=paths.Features.PATTERN,
     priority: 50
     conda:
         "../envs/ctxgcd.yaml"
@@ -155,7 +157,7 @@ rule features:
     resources:
         gpu=1,
     params:
-        of=features_of,
+        of=lambda w: json.dumps(JOBS.seen(w.benchmark)),
         code=lambda w, input: code.features().hash,
     message:
         "Extracting {wildcards.kind} of {wildcards.benchmark}"
@@ -168,7 +170,7 @@ rule features:
 # The frozen features are not an input whose time counts: their content is in their name.
 rule estimate_k:
     input:
-        features=lambda w: ancient(frozen_features_of(w)),
+        features=lambda w: ancient(JOBS.frozen_features(w.benchmark)),
         split_hash="results/splits/{benchmark}.sha256",
         split=ancient("results/splits/{benchmark}.csv"),
     output:
@@ -178,11 +180,11 @@ rule estimate_k:
         "work/logs/estimates/{benchmark}.log",
     conda:
         "../envs/ctxgcd.yaml"
-    threads: lambda w: runs.protocol_of(PARAMS, w.benchmark).threads
+    threads: lambda w: protocol_of(PARAMS, w.benchmark).threads
     params:
         how=lambda w: " ".join(
             f"--{key} {value}"
-            for key, value in runs.estimate_of(PARAMS, w.benchmark).items()
+            for key, value in estimate_of(PARAMS, w.benchmark).items()
         ),
         code=code.script("estimate_k").hash,
     message:

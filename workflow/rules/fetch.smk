@@ -25,7 +25,7 @@ rule fetch_weights:
     conda:
         "../envs/ctxgcd.yaml"
     params:
-        commands=weights_commands(),
+        commands=JOBS.weights_commands(),
     message:
         "Fetching the weights of the backbones"
     shell:

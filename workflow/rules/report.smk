@@ -26,11 +26,12 @@ rule status:
     conda:
         "../envs/ctxgcd.yaml"
     params:
-        config=json.dumps(config),
+        config=PARAMS_FILE,
+        stem=paths.STATUS,
     message:
         "Comparing the runs that exist with the published rows"
     shell:
-        "python workflow/scripts/show_status.py --config {params.config:q} --stem results/status_published 2>&1 | tee {log:q}"
+        "python workflow/scripts/show_status.py --params {params.config} --stem {params.stem} 2>&1 | tee {log:q}"
 
 
 # Without a declared output: a page of what there is when it is asked for, with the gaps named.
@@ -41,15 +42,11 @@ rule report:
     conda:
         "../envs/ctxgcd.yaml"
     params:
-        config=json.dumps(config),
-        stores=json.dumps(
-            {
-                name: store_of(SimpleNamespace(benchmark=name))
-                for name in PARAMS.benchmarks
-            }
-        ),
+        config=PARAMS_FILE,
+        stores=json.dumps({name: JOBS.store(name) for name in PARAMS.benchmarks}),
+        page=paths.REPORT,
     message:
         "Writing the report of the results that exist"
     shell:
-        "python workflow/scripts/write_report.py --config {params.config:q} --stores {params.stores:q}"
-        " --out results/report.html 2>&1 | tee {log:q}"
+        "python workflow/scripts/write_report.py --params {params.config} --stores {params.stores:q}"
+        " --out {params.page} 2>&1 | tee {log:q}"

@@ -3,14 +3,11 @@
 
 rule table:
     input:
-        lambda w: [
-            run.file("metrics.json")
-            for run in targets.table_runs(PARAMS, f"{w.kind}_{w.name}")
-        ],
+        lambda w: metrics_of(targets.table_runs(PARAMS, f"{w.kind}_{w.name}")),
     output:
         [
             f"results/{{kind}}_{{name}}.{suffix}"
-            for suffix in FORMATS
+            for suffix in paths.FORMATS
             if suffix != "html"
         ],
         report(
@@ -23,14 +20,14 @@ rule table:
     log:
         "work/logs/table/{kind}_{name}.log",
     wildcard_constraints:
-        kind="|".join(targets.KINDS),
+        kind="|".join(paths.KINDS),
         name=r"\w+",
     conda:
         "../envs/ctxgcd.yaml"
     params:
         stem=lambda w, output: os.path.splitext(output[0])[0],
-        request=lambda w: table_request(f"{w.kind}_{w.name}"),
-        asked=lambda w, input: asked(input),
+        request=lambda w: json.dumps(JOBS.table(f"{w.kind}_{w.name}")),
+        asked=lambda w, input: " ".join(JOBS.parameters_of(input)),
         code=code.script("make_table").hash,
     message:
         "Making the table {wildcards.kind}_{wildcards.name}"
@@ -42,11 +39,9 @@ rule table:
 # A main table of those of its benchmarks that are here, in a folder of its own: it never passes for the whole one.
 use rule table as partial_table with:
     input:
-        lambda w: [
-            run.file("metrics.json") for run in at_hand().runs(f"{w.kind}_{w.name}")
-        ],
+        lambda w: metrics_of(JOBS.at_hand.runs(f"{w.kind}_{w.name}")),
     output:
-        available.partial_files("{kind}_{name}"),
+        paths.partial_table_files("{kind}_{name}"),
     log:
         "work/logs/table/available/{kind}_{name}.log",
     wildcard_constraints:
@@ -54,10 +49,12 @@ use rule table as partial_table with:
         name="|".join(table.removeprefix("main_") for table in PARAMS.all_tables.main),
     params:
         stem=lambda w, output: os.path.splitext(output[0])[0],
-        request=lambda w: table_request(
-            f"{w.kind}_{w.name}", at_hand().lacking(f"{w.kind}_{w.name}")
+        request=lambda w: json.dumps(
+            JOBS.table(
+                f"{w.kind}_{w.name}", JOBS.at_hand.lacking(f"{w.kind}_{w.name}")
+            )
         ),
-        asked=lambda w, input: asked(input),
+        asked=lambda w, input: " ".join(JOBS.parameters_of(input)),
         code=code.script("make_table").hash,
     message:
         "Making what can be made of the table {wildcards.kind}_{wildcards.name}"
@@ -65,20 +62,17 @@ use rule table as partial_table with:
 
 rule available_tables:
     input:
-        lambda w: at_hand().files(),
-        table_files("audit_published"),
+        lambda w: JOBS.at_hand.files(),
+        paths.table_files("audit_published"),
     message:
         "The tables of what is here are in results/, those with gaps in results/available/"
 
 
 rule summary:
     input:
-        lambda w: [
-            run.file("metrics.json")
-            for run in targets.runs_by_file(PARAMS, w.benchmark)[
-                targets.summary_file(w.benchmark)
-            ]
-        ],
+        lambda w: metrics_of(
+            JOBS.runs_behind(paths.summary_file(w.benchmark)),
+        ),
     output:
         "results/metrics_{benchmark}.json",
     log:
@@ -86,7 +80,7 @@ rule summary:
     conda:
         "../envs/ctxgcd.yaml"
     params:
-        asked=lambda w, input: asked(input),
+        asked=lambda w, input: " ".join(JOBS.parameters_of(input)),
         code=code.script("summarize_scores").hash,
     message:
         "Summarising the scores of {wildcards.benchmark}"
@@ -97,7 +91,11 @@ rule summary:
 
 rule audit_published:
     output:
-        [f"results/audit_published.{suffix}" for suffix in FORMATS if suffix != "html"],
+        [
+            f"results/audit_published.{suffix}"
+            for suffix in paths.FORMATS
+            if suffix != "html"
+        ],
         report(
             "results/audit_published.html",
             caption="../report/audit.rst",

@@ -3,8 +3,8 @@
 
 rule train:
     input:
-        unpack(kept_files),
-        pixels=lambda w: ancient(pixels_of(w)) if "store" in kept_files(w) else [],
+        unpack(run_inputs),
+        pixels=lambda w: ancient(run_pixels(w)),
         split_hash="results/splits/{benchmark}.sha256",
         split=ancient("results/splits/{benchmark}.csv"),
     output:
@@ -20,14 +20,16 @@ rule train:
         "work/benchmarks/train/{benchmark}/{row}/seed{seed}.tsv"
     conda:
         "../envs/ctxgcd.yaml"
-    threads: lambda w: resolved(w)["threads"]
+    threads: lambda w: JOBS.run(**w)["threads"]
     resources:
         gpu=1,
     params:
-        parameters=lambda w: json.dumps(resolved(w)),
-        code=lambda w: code.of_row(reader_of(w), parse_row(w.row)).hash,
-        reader=lambda w, input: reader_of(w),
-        files=lambda w, input, resources: job_words(input, resources),
+        parameters=lambda w: json.dumps(JOBS.run(**w)),
+        code=lambda w: JOBS.code(w.benchmark, w.row),
+        reader=lambda w, input: JOBS.reader(w.benchmark),
+        files=lambda w, input, resources: job_words(
+            input.items(), resources.get("runtime")
+        ),
     message:
         "Training {wildcards.benchmark} {wildcards.row} seed {wildcards.seed}"
     shell:

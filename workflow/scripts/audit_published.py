@@ -5,9 +5,9 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from ctxgcd.errors import reported
 from ctxgcd.tables.audit import audit, audit_listing
 from ctxgcd.tables.listing import write_listing
+from ctxgcd.utils.reporting import reported
 
 
 def main() -> None:

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 from pathlib import Path
 
-from ctxgcd.benchmarks.check import check_requested, check_section
-from ctxgcd.errors import UserError, reported
-from ctxgcd.files import write_text
+from ctxgcd.benchmarks.check import check_section
+from ctxgcd.errors import UserError
+from ctxgcd.pipeline.data_check import check_requested
+from ctxgcd.pipeline.jobs import Jobs, read_params
+from ctxgcd.utils.files import write_text
+from ctxgcd.utils.reporting import reported
 
 
 def main() -> None:
@@ -17,14 +21,17 @@ def main() -> None:
     which.add_argument("--benchmark", type=json.loads, nargs="+", help="parts of one benchmark's section as JSON")
     which.add_argument("--done", type=Path, help="file to write when the data of all requested benchmarks is ready")
     arguments = parser.parse_args()
+    # In the environment rather than in the rules: asking for other targets is no reason to check again.
+    jobs = Jobs(read_params(Path(os.environ["CTXGCD_PARAMS"])))
+    requested = [jobs.check(benchmark) for benchmark in os.environ["CTXGCD_REQUESTED"].split()]
     if arguments.benchmark:
         section = {key: value for part in arguments.benchmark for key, value in part.items()}
         if not check_section(section).ready:
             # All that is missing at once, not this benchmark's alone.
-            message = check_requested()
+            message = check_requested(requested)
             raise UserError(message or f"the data of {section['benchmark']} is not ready; run check_data")
         return
-    if message := check_requested():
+    if message := check_requested(requested):
         arguments.done.unlink(missing_ok=True)
         raise UserError(message)
     write_text(arguments.done, "the data of all requested benchmarks was found\n")

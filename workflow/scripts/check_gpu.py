@@ -14,9 +14,10 @@ from ctxgcd.bench import clusters, training
 from ctxgcd.bench.budget import budget
 from ctxgcd.bench.gpu import kernels, utilisation
 from ctxgcd.bench.work import COLUMNS, bench
-from ctxgcd.errors import UserError, reported
-from ctxgcd.files import write_rows, write_text
-from ctxgcd.training.record import commit, environment
+from ctxgcd.errors import UserError
+from ctxgcd.training.provenance import commit, environment
+from ctxgcd.utils.files import write_rows, write_text
+from ctxgcd.utils.reporting import reported
 
 
 def main() -> None:

@@ -23,8 +23,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ctxgcd.errors import UserError, reported
-from ctxgcd.row_names import parse_row
+from ctxgcd.errors import UserError
+from ctxgcd.pipeline.rows import parse_row
+from ctxgcd.utils.reporting import reported
 
 ROOT = Path(__file__).resolve().parents[2]
 PARTS = ("Snakefile", "params.yaml", "profiles", "workflow", "ctxgcd")  # what a run reads of a checkout

@@ -3,16 +3,24 @@
 from __future__ import annotations
 
 import argparse
+import json
+import os
 import shutil
 import subprocess
+import sys
 import tempfile
 from pathlib import Path
 
-from ctxgcd.errors import UserError, nearest, reported
+from ctxgcd.errors import UserError, nearest
 from ctxgcd.names import counted
 from ctxgcd.pipeline import code
 from ctxgcd.pipeline.equality import FILE, declare
 from ctxgcd.pipeline.why import changed_code
+from ctxgcd.utils.reporting import reported
+
+ASK = """import json
+from ctxgcd.pipeline import code
+print(json.dumps({step: dict(code.reached(*roots).modules) for step, roots in code.steps().items()}))"""
 
 
 def main() -> None:
@@ -51,17 +59,16 @@ def main() -> None:
             raise UserError(f"no module differs from {arguments.since}; {hint}")
         if same := [name for name in only if name not in changed]:
             raise UserError(f"{same[0]} does not differ from {arguments.since}; leave it out, or {hint}")
-        kept = {
-            name: digest
-            for name, digest in new.items()
-            if name in (new if arguments.only is None else only) or name in parts
-        }
+        steps = {step: code.reached(*roots) for step, roots in code.steps().items()}
+        asked = {name for of in steps.values() for name in of.modules} if arguments.only is None else set(only)
+        kept = {name: digest for name, digest in new.items() if name in asked or name in parts}
         if declared := declare(old, kept, parts, arguments.reason):
             print(f"{counted(len(declared), 'module')} declared equal: {', '.join(declared)}")
             print(f"commit {FILE.relative_to(code.ROOT)} with the change")
         else:
-            print("nothing to declare: each changed module is new, or is declared equal already")
-        differ = {step: why for step, roots in code.steps().items() if (why := _difference(roots, before))}
+            print("nothing to declare: each changed module is new, in no step, or is declared equal already")
+        made_by = _steps(before)
+        differ = {step: why for step, of in steps.items() if (why := _difference(made_by.get(step), of))}
         print(
             f"steps whose code still differs from {arguments.since}:" if differ else "the code of every step is equal"
         )
@@ -69,14 +76,18 @@ def main() -> None:
             print(f"  {step}: {why}")
 
 
-def _difference(roots: tuple[str, ...], before: Path) -> str:
+def _steps(folder: Path) -> dict[str, dict[str, str]]:
+    """The digests of the modules of each step of another checkout, as its own code tells them; none of an older one."""
+    words = [sys.executable, "-c", ASK]
+    told = subprocess.run(words, cwd=folder, env=os.environ | {"PYTHONPATH": str(folder)}, capture_output=True)
+    return {} if told.returncode else json.loads(told.stdout)
+
+
+def _difference(before: dict[str, str] | None, now: code.Code) -> str:
     """In which modules a step differs from what it was, in words; empty where its code is equal."""
-    now = code.reached(*roots)
-    try:
-        old = code.reached(*roots, root=before)
-    except UserError:  # a script or method that this checkout does not have
+    if before is None:
         return "a new step"
-    return changed_code({"modules": old.modules}, now.modules) if old.hash != now.hash else ""
+    return changed_code({"modules": before}, now.modules) if code.hash_of(before.values()) != now.hash else ""
 
 
 def _extract(revision: str, folder: Path) -> None:

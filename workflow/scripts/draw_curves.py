@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pandas as pd
 
-from ctxgcd.errors import reported
-from ctxgcd.files import read_rows
 from ctxgcd.plots.curves import training_curves
 from ctxgcd.tables.display import benchmark_name
+from ctxgcd.utils.files import read_rows
+from ctxgcd.utils.reporting import reported
 
 
 def main() -> None:

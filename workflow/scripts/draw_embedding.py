@@ -6,9 +6,9 @@ import argparse
 from pathlib import Path
 
 from ctxgcd.benchmarks.split_file import read_split
-from ctxgcd.errors import reported
 from ctxgcd.plots.embedding import embedding, read_features
 from ctxgcd.tables.display import benchmark_name
+from ctxgcd.utils.reporting import reported
 
 
 def main() -> None:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from ctxgcd.errors import reported
 from ctxgcd.plots.sensitivity import sensitivity_curves
 from ctxgcd.tables.aggregate import read_long
 from ctxgcd.tables.display import benchmark_name
+from ctxgcd.utils.reporting import reported
 
 
 def main() -> None:

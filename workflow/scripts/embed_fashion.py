@@ -15,7 +15,7 @@ import pandas as pd
 from PIL import Image
 
 from ctxgcd.benchmarks.places import embedded
-from ctxgcd.benchmarks.sheet import COLUMNS
+from ctxgcd.benchmarks.readers.png_sheet import COLUMNS
 
 SIDE = 28  # pixels
 IMAGES_PER_CLASS = {"train": 200, "test": 50}

@@ -6,10 +6,10 @@ import argparse
 from pathlib import Path
 
 from ctxgcd.benchmarks.split_file import read_split
-from ctxgcd.errors import reported
-from ctxgcd.estimate import estimate_to
-from ctxgcd.features import load_kept
+from ctxgcd.clustering.estimate import estimate_to
+from ctxgcd.models.features import load_kept
 from ctxgcd.pipeline.code import refuse_changed, script
+from ctxgcd.utils.reporting import reported
 
 
 def main() -> None:

@@ -4,27 +4,25 @@ from __future__ import annotations
 
 import argparse
 import json
-import re
 from functools import partial
 from pathlib import Path
 
 import torch
 
 from ctxgcd.benchmarks.split_file import read_split
-from ctxgcd.errors import reported
-from ctxgcd.features import extract_test_view, extract_view_bank
 from ctxgcd.models.backbone import cut
+from ctxgcd.models.features import extract_test_view, extract_view_bank
 from ctxgcd.pipeline import code
+from ctxgcd.pipeline.paths import Features
 from ctxgcd.pipeline.possible import check_asked
 from ctxgcd.training.devices import borrowed_devices
-from ctxgcd.training.inputs import load_backbone, open_cropper
+from ctxgcd.training.load import load_backbone, open_cropper
+from ctxgcd.utils.reporting import reported
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument(
-        "--kind", required=True, help="test_view-tailT-P or view_bank-tailT-viewsV-seedS-P, P the precision"
-    )
+    parser.add_argument("--kind", type=Features.of, required=True, help="name of the kept features (pipeline/paths.py)")
     parser.add_argument("--parameters", type=json.loads, required=True, help="model, crop, mean and std as JSON")
     parser.add_argument("--store", type=Path, required=True)
     parser.add_argument("--weights", type=Path, required=True)
@@ -35,19 +33,17 @@ def main() -> None:
     arguments = parser.parse_args()
     code.refuse_changed(arguments.code, code.features())
     torch.set_num_threads(arguments.threads)
-    numbers = {name: int(value) for name, value in re.findall(r"(tail|views|seed)(\d+)", arguments.kind)}
-    precision = arguments.kind.rpartition("-")[2]
+    of: Features = arguments.kind
     images = int((read_split(arguments.split).part == "train").sum())
     check_asked(arguments.split.stem, images)
     with borrowed_devices(1) as [device]:
         cropper = open_cropper(arguments.parameters, arguments.store, device)
-        of_protocol = partial(cut, tail_blocks=numbers["tail"])
-        backbone = load_backbone(arguments.parameters, of_protocol, precision, arguments.weights, device)
-        if arguments.kind.startswith("test_view"):
-            extract_test_view(backbone, cropper, precision, arguments.out)
+        of_protocol = partial(cut, tail_blocks=of.tail)
+        backbone = load_backbone(arguments.parameters, of_protocol, of.precision, arguments.weights, device)
+        if of.views:
+            extract_view_bank(backbone, cropper, images, of.views, of.seed, of.precision, arguments.out)
         else:
-            views, seed = numbers["views"], numbers["seed"]
-            extract_view_bank(backbone, cropper, images, views, seed, precision, arguments.out)
+            extract_test_view(backbone, cropper, of.precision, arguments.out)
 
 
 if __name__ == "__main__":

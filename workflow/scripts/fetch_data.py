@@ -5,10 +5,10 @@ from __future__ import annotations
 import argparse
 import sys
 
-from ctxgcd.benchmarks.fetch import fetch
+from ctxgcd.benchmarks.fetching.archives import fetch
 from ctxgcd.benchmarks.places import folder_of
-from ctxgcd.benchmarks.registry import SOURCES
-from ctxgcd.errors import reported
+from ctxgcd.benchmarks.readers.registry import SOURCES
+from ctxgcd.utils.reporting import reported
 
 
 def main() -> None:

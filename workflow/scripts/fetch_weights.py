@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import argparse
 
-from ctxgcd.benchmarks.weights import fetch_weights
-from ctxgcd.errors import reported
+from ctxgcd.models.pretrained import fetch_weights
+from ctxgcd.utils.reporting import reported
 
 
 def main() -> None:

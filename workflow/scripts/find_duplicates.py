@@ -6,11 +6,11 @@ import argparse
 from pathlib import Path
 
 from ctxgcd.benchmarks.split_file import read_split
-from ctxgcd.errors import reported
-from ctxgcd.files import replacing
 from ctxgcd.images.duplicates import counts, find, thumbnails
 from ctxgcd.images.store import open_store
 from ctxgcd.names import ROLES
+from ctxgcd.utils.files import replacing
+from ctxgcd.utils.reporting import reported
 
 COLUMNS = ["kind", "difference", "id", "path", "role", "other_id", "other_path", "other_role"]
 PARTS = {"labelled": "D^l", "unlabelled": "D^u", "test": "the test part"}

@@ -7,9 +7,9 @@ import json
 from pathlib import Path
 
 from ctxgcd.benchmarks.places import place_of
-from ctxgcd.benchmarks.registry import source_of
-from ctxgcd.errors import reported
-from ctxgcd.files import replacing
+from ctxgcd.benchmarks.readers.registry import source_of
+from ctxgcd.utils.files import replacing
+from ctxgcd.utils.reporting import reported
 
 
 def main() -> None:

@@ -20,8 +20,9 @@ from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
 
-from ctxgcd.errors import UserError, reported
-from ctxgcd.files import on_disk, write_text
+from ctxgcd.errors import UserError
+from ctxgcd.utils.files import on_disk, write_text
+from ctxgcd.utils.reporting import reported
 
 OURS = ".ctxgcd"  # in every environment of this project's Makefile
 READY = ".ready-"  # and a hash: the environment is complete; it holds what the environment was made from

@@ -6,9 +6,9 @@ import argparse
 import json
 from pathlib import Path
 
-from ctxgcd.errors import reported
 from ctxgcd.tables.make import make_table
 from ctxgcd.tables.scores import read_scores
+from ctxgcd.utils.reporting import reported
 
 
 def main() -> None:

@@ -12,7 +12,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from ctxgcd.bench.pictures import jpegs
-from ctxgcd.errors import UserError, reported
+from ctxgcd.errors import UserError
+from ctxgcd.utils.reporting import reported
 
 NEEDED = ("pydantic", "filelock")  # beside torch, timm, scipy and pandas
 MOST = 1500  # photographs

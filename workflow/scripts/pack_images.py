@@ -8,10 +8,10 @@ from pathlib import Path
 
 from ctxgcd.benchmarks.places import place_of
 from ctxgcd.benchmarks.split_file import read_split
-from ctxgcd.errors import reported
 from ctxgcd.images.pack import pack
 from ctxgcd.pipeline import code
 from ctxgcd.pipeline.possible import check_asked
+from ctxgcd.utils.reporting import reported
 
 
 def main() -> None:

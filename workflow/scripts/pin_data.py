@@ -5,8 +5,8 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from ctxgcd.benchmarks.pins import check_pins, write_pins
-from ctxgcd.errors import reported
+from ctxgcd.benchmarks.fetching.pins import check_pins, write_pins
+from ctxgcd.utils.reporting import reported
 
 
 def main() -> None:

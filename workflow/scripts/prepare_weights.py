@@ -5,9 +5,9 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from ctxgcd.errors import reported
 from ctxgcd.models.weights import prepare
 from ctxgcd.pipeline import code
+from ctxgcd.utils.reporting import reported
 
 
 def main() -> None:

@@ -11,9 +11,10 @@ from publish_results import MARK, OUT, show_in
 
 from ctxgcd.bench.budget import COLUMNS as PARTS
 from ctxgcd.bench.work import COLUMNS as STEPS
-from ctxgcd.errors import UserError, reported
-from ctxgcd.files import write_text
+from ctxgcd.errors import UserError
 from ctxgcd.plots.bench import WAYS, cost_against_n, step_budget
+from ctxgcd.utils.files import write_text
+from ctxgcd.utils.reporting import reported
 
 SPEED = Path("docs/speed.md")
 HEAD = ("Work", "n", "Unit", "Ours", "Reference", "Ratio", "Peak MiB")

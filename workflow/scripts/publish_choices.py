@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pandas as pd
 
-from ctxgcd.errors import UserError, reported
-from ctxgcd.files import read_object, write_text
+from ctxgcd.errors import UserError
+from ctxgcd.utils.files import read_object, write_text
+from ctxgcd.utils.reporting import reported
 
 HEAD = """# How the demo's and cub50's values were chosen
 

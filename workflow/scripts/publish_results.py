@@ -9,9 +9,11 @@ from pathlib import Path
 from typing import Any
 
 from ctxgcd.config import PAIRED, read
-from ctxgcd.errors import UserError, reported
-from ctxgcd.files import read_object, write_text
-from ctxgcd.targets import benchmark_files, table_files
+from ctxgcd.errors import UserError
+from ctxgcd.pipeline.paths import table_files
+from ctxgcd.pipeline.targets import benchmark_files
+from ctxgcd.utils.files import read_object, write_text
+from ctxgcd.utils.reporting import reported
 
 OUT = Path("docs/measured")
 MARK = "<!-- measured: {} -->"

@@ -6,8 +6,8 @@ import argparse
 from pathlib import Path
 
 from ctxgcd.config import read
-from ctxgcd.errors import reported
-from ctxgcd.restore import restore
+from ctxgcd.pipeline.restore import restore
+from ctxgcd.utils.reporting import reported
 
 
 def main() -> None:

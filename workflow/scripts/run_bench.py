@@ -12,9 +12,10 @@ import torch
 from ctxgcd.bench import clusters, pictures, training
 from ctxgcd.bench.budget import budget
 from ctxgcd.bench.work import COLUMNS, bench
-from ctxgcd.errors import UserError, reported
-from ctxgcd.files import on_disk, write_rows
+from ctxgcd.errors import UserError
 from ctxgcd.plots.bench import cost_against_n, step_budget
+from ctxgcd.utils.files import on_disk, write_rows
+from ctxgcd.utils.reporting import reported
 
 
 def prepare(arguments: argparse.Namespace) -> None:

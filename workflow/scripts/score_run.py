@@ -6,9 +6,9 @@ import argparse
 from pathlib import Path
 
 from ctxgcd.benchmarks.split_file import read_split
-from ctxgcd.errors import reported
-from ctxgcd.evaluation.run import score_run
+from ctxgcd.evaluation.score_run import score_run
 from ctxgcd.pipeline.code import refuse_changed, script
+from ctxgcd.utils.reporting import reported
 
 
 def main() -> None:

@@ -9,18 +9,18 @@ from typing import TYPE_CHECKING, cast
 
 from ctxgcd.benchmarks.class_lists import load
 from ctxgcd.benchmarks.places import place_of
-from ctxgcd.benchmarks.registry import source_of
-from ctxgcd.benchmarks.source import read_manifest
+from ctxgcd.benchmarks.readers.reader import read_manifest
+from ctxgcd.benchmarks.readers.registry import source_of
 from ctxgcd.benchmarks.split import make_split, trial_split
 from ctxgcd.benchmarks.split_file import write_split
-from ctxgcd.errors import reported
-from ctxgcd.files import write_text
 from ctxgcd.pipeline.code import manifest as manifest_code
 from ctxgcd.pipeline.code import split as split_code
 from ctxgcd.pipeline.possible import check_asked
+from ctxgcd.utils.files import write_text
+from ctxgcd.utils.reporting import reported
 
 if TYPE_CHECKING:
-    from ctxgcd.benchmarks.own import OwnImages
+    from ctxgcd.benchmarks.readers.own_images import OwnImages
 
 
 def main() -> None:

@@ -6,10 +6,10 @@ import argparse
 import json
 from pathlib import Path
 
-from ctxgcd.errors import reported
-from ctxgcd.files import write_text
 from ctxgcd.tables.scores import read_scores
 from ctxgcd.tables.summary import summary
+from ctxgcd.utils.files import write_text
+from ctxgcd.utils.reporting import reported
 
 
 def main() -> None:

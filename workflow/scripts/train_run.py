@@ -8,20 +8,21 @@ from contextlib import nullcontext
 from pathlib import Path
 
 from ctxgcd.benchmarks.split_file import read_split
-from ctxgcd.catalogue import METHODS
-from ctxgcd.errors import UserError, reported
+from ctxgcd.catalogue.entries import METHODS
+from ctxgcd.errors import UserError
 from ctxgcd.methods.build import method_of
-from ctxgcd.pipeline.cache import kept
+from ctxgcd.pipeline import run_cache
 from ctxgcd.pipeline.code import refuse_changed
 from ctxgcd.pipeline.code import run as run_code
 from ctxgcd.pipeline.identity import identity, read_estimate
 from ctxgcd.pipeline.possible import check_k, check_possible
-from ctxgcd.stopping import stop_after
-from ctxgcd.training import finished
+from ctxgcd.pipeline.run_cache import kept
 from ctxgcd.training.checkpoint import owned
 from ctxgcd.training.devices import borrowed_devices
 from ctxgcd.training.processes import is_a_started_one, started
 from ctxgcd.training.train import run
+from ctxgcd.utils.reporting import reported
+from ctxgcd.utils.signals import stop_after
 
 KEPT = ("store", "weights", "test_view", "view_bank")
 
@@ -56,14 +57,14 @@ def main() -> None:
     refuse_changed(arguments.code, code)
     own = identity(parameters, split_hash, arguments.code)
     files = {name: path for name in KEPT if (path := getattr(arguments, name))}
-    state = finished.folder_of(arguments.work, own, parameters["row"])
+    state = run_cache.folder_of(arguments.work, own, parameters["row"])
     count = int(arguments.devices) if METHODS[parameters["method"]].trains else 1
     first = not is_a_started_one()
     if first and arguments.minutes:
         stop_after(arguments.minutes)
     with owned(state) if first else nullcontext():
         found = kept(arguments.work, parameters, split_hash, arguments.code) if first else None
-        if found and finished.give(found, arguments.out):
+        if found and run_cache.give(found, arguments.out):
             by = "" if found == state else " by equal code"
             print(f"this run was finished before{by}; taken from {found}", flush=True)
             return
@@ -80,7 +81,7 @@ def main() -> None:
                 provenance={"true_code": code.true_hash, "modules": code.modules},
             )
         if first:
-            finished.give(state, arguments.out)
+            run_cache.give(state, arguments.out)
 
 
 if __name__ == "__main__":

@@ -6,8 +6,9 @@ import argparse
 import sys
 from pathlib import Path
 
-from ctxgcd.errors import UserError, reported
+from ctxgcd.errors import UserError
 from ctxgcd.tables.verify import compare, read_means, verdict
+from ctxgcd.utils.reporting import reported
 
 TABLES = ("main_fashion", "ablation_fashion", "sensitivity_fashion")
 

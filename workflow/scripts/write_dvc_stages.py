@@ -8,11 +8,12 @@ from pathlib import Path
 import yaml
 
 from ctxgcd.config import read
-from ctxgcd.errors import UserError, reported
-from ctxgcd.files import write_text
-from ctxgcd.stages import stages
+from ctxgcd.errors import UserError
+from ctxgcd.pipeline.dvc_stages import stages
+from ctxgcd.utils.files import write_text
+from ctxgcd.utils.reporting import reported
 
-HEADER = "# Generated from params.yaml by `make dvc.yaml`; do not edit. The stages are described in ctxgcd/stages.py.\n"
+HEADER = "# Generated from params.yaml by `make dvc.yaml`; do not edit. The stages: ctxgcd/pipeline/dvc_stages.py.\n"
 
 
 def main() -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import yaml
 
-from ctxgcd.files import write_text
+from ctxgcd.utils.files import write_text
 
 
 def environment(lock: str) -> str:

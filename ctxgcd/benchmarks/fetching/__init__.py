@@ -1,0 +1,1 @@
+"""Archives, downloads, and checksums of data."""

@@ -1,0 +1,140 @@
+"""Fetch the official archives that need no account: download, check, unpack.
+
+CTXGCD_MIRROR names another place of the archives, as the address (http, https or file) of the folder that
+holds them; the checksums stay. HTTP proxies are taken from the usual environment variables (https_proxy).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from filelock import FileLock, Timeout
+
+from ctxgcd.benchmarks.fetching.download import MIRROR, download, mirrored
+from ctxgcd.benchmarks.fetching.unpack import unpack
+from ctxgcd.benchmarks.readers.aircraft import AIRCRAFT
+from ctxgcd.benchmarks.readers.cifar import CIFAR10, CIFAR100
+from ctxgcd.benchmarks.readers.cub import BASE, CUB
+from ctxgcd.benchmarks.readers.decoding import missing
+from ctxgcd.errors import UserError
+from ctxgcd.utils.files import on_disk
+
+
+@dataclass(frozen=True)
+class Archive:
+    """One official archive.
+
+    address    where its owner offers it
+    checksum   of the whole file, as `md5:...` or `sha256:...`
+    bytes      of the whole file
+    unpacks_to paths, relative to the benchmark's folder, that exist once it is unpacked
+    strip      leading parts of its names that are dropped
+    """
+
+    name: str
+    address: str
+    checksum: str
+    bytes: int
+    unpacks_to: tuple[str, ...]
+    strip: int = 0
+
+
+ARCHIVES: dict[str, Archive] = {
+    "cifar10": Archive(
+        "cifar-10-python.tar.gz",
+        "https://www.cs.toronto.edu/~kriz/cifar-10-python.tar.gz",
+        "md5:c58f30108f718f92721af3b95e74349a",
+        170_498_071,
+        CIFAR10.files + CIFAR10.test_files,
+    ),
+    "cifar100": Archive(
+        "cifar-100-python.tar.gz",
+        "https://www.cs.toronto.edu/~kriz/cifar-100-python.tar.gz",
+        "md5:eb9058c3a382ffc7106e4002c42a8d85",
+        169_001_437,
+        CIFAR100.files + CIFAR100.test_files,
+    ),
+    "cub": Archive(
+        "CUB_200_2011.tgz",
+        "https://data.caltech.edu/records/65de6-vp158/files/CUB_200_2011.tgz",
+        "md5:97eceeb196236b17998738112f37df78",
+        1_150_585_339,
+        (*CUB.files, f"{BASE}/images"),
+    ),
+    # This sha256 and this size are what several users of the official file publish.
+    "aircraft": Archive(
+        "fgvc-aircraft-2013b.tar.gz",
+        "https://www.robots.ox.ac.uk/~vgg/data/fgvc-aircraft/archives/fgvc-aircraft-2013b.tar.gz",
+        "sha256:e4e323d410e29f0370c81eabdcbb0e2b813acea1de22891b70b58ff41bfc9834",
+        2_753_340_328,
+        AIRCRAFT.files + AIRCRAFT.test_files,
+        strip=1,
+    ),
+}
+
+
+def fetch(reader: str, folder: Path, how_to_get: str) -> None:
+    """Put the official files of `reader` into `folder`; does nothing where they are there already.
+
+    Two calls for one folder follow each other. Raises UserError, with `how_to_get` where another way helps.
+    """
+    if reader not in ARCHIVES:
+        raise UserError(
+            f"the data of {reader!r} cannot be fetched by a command, only that of {', '.join(ARCHIVES)}; "
+            f"how to get it: {how_to_get}"
+        )
+    archive = ARCHIVES[reader]
+    if "$" in str(folder):
+        raise missing(folder)
+    if _is_there(archive, folder):
+        return
+    with _alone_in(folder):
+        if not _is_there(archive, folder):
+            _fetch(archive, folder, how_to_get)
+
+
+def _is_there(archive: Archive, folder: Path) -> bool:
+    there = not _absent(archive, folder)
+    if there:
+        print(f"{folder} has the files of {archive.name} already; nothing to do", flush=True)
+    return there
+
+
+def _absent(archive: Archive, folder: Path) -> list[str]:
+    return [name for name in archive.unpacks_to if not (folder / name).exists()]
+
+
+def _fetch(archive: Archive, folder: Path, how_to_get: str) -> None:
+    packed = folder / archive.name
+    download(
+        mirrored(archive.address),
+        packed,
+        checksum=archive.checksum,
+        how_to_get=f"{how_to_get} (or name a mirror of {archive.name} in {MIRROR})",
+        expected_bytes=archive.bytes,
+    )
+    unpack(packed, folder, strip=archive.strip)
+    if absent := _absent(archive, folder):
+        raise UserError(f"{packed} was unpacked but has no {absent[0]}; how to get it: {how_to_get}")
+    packed.unlink()
+    print(f"{folder} has the files of {archive.name} now", flush=True)
+
+
+@contextmanager
+def _alone_in(folder: Path) -> Iterator[None]:
+    """Hold the folder's lock; waits while another fetch holds it."""
+    with on_disk(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+        lock = FileLock(folder / ".fetch.lock")
+        try:
+            lock.acquire(timeout=0)
+        except Timeout:
+            print(f"another fetch works in {folder}; waiting for its end", flush=True)
+            lock.acquire()
+    try:
+        yield
+    finally:
+        lock.release()

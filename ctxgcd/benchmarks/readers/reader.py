@@ -1,0 +1,155 @@
+"""What every data source offers, and the helpers that the sources share."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import pandas as pd
+from PIL import Image
+
+from ctxgcd.benchmarks.readers.decoding import missing, official
+from ctxgcd.errors import UserError
+from ctxgcd.utils.user_tables import listed
+
+MANIFEST_COLUMNS = ("id", "path", "class_id", "class_name", "part")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Source(ABC):
+    """One reader of an official layout.
+
+    files       official files that must exist, relative to the benchmark's folder
+    test_files  files of the official test part; without them a benchmark has no test images
+    how_to_get  one line for the user: automatic, command or manual, and the account it needs
+    drawn_order whether D^l lies in the order of the draw (else in canonical order)
+    packed      whether several images share a file, as `file#row`
+    side        pixels of every image's sides where all are squares of one size
+    gigabytes   of the official files on disk
+    """
+
+    files: tuple[str, ...]
+    test_files: tuple[str, ...]
+    how_to_get: str
+    drawn_order: bool
+    packed: bool = False
+    side: int | None = None
+    gigabytes: float = 0.0
+
+    @abstractmethod
+    def manifest(self, folder: Path) -> pd.DataFrame:
+        """Return every image of the official files, training part first, each part in canonical order.
+
+        Columns: id (0..n-1), path (relative to folder), class_id (raw, 0-based), class_name, part.
+        Raises UserError (MissingData where a file is absent) that names the file.
+        """
+
+    @abstractmethod
+    def list_files(self, folder: Path) -> list[Path]:
+        """Return the official files whose contents say which images there are; none for class folders."""
+
+    def stamped(self, folder: Path) -> list[Path]:
+        """Return files and folders whose sizes and times tell whether the manifest may have changed."""
+        return self.list_files(folder)
+
+    def remarks(self, folder: Path, manifest: pd.DataFrame) -> list[str]:
+        """Return what a user should know of data that can be used: another naming, files left out."""
+        return []
+
+    def images(self, folder: Path, paths: Sequence[str]) -> Iterator[Image.Image]:
+        """Yield the images in RGB, in the order of `paths`, one open file at a time."""
+        return official(folder, paths)
+
+
+def store_bytes(source: Source, images: int, resize: int) -> float:
+    """Return the bytes of packed images: a photograph is about a third longer than high, small squares stay small."""
+    pixels = source.side**2 if source.side and source.side < resize else resize**2 * 4 / 3
+    return 3 * images * pixels
+
+
+def require(folder: Path, names: Sequence[str]) -> None:
+    """Raise MissingData for the first of `names` that does not exist below `folder`."""
+    for name in names:
+        if not (folder / name).exists():
+            raise missing(folder / name)
+
+
+def present(folder: Path, names: Sequence[str]) -> list[Path]:
+    """Return those of `names` that exist below `folder`."""
+    return [folder / name for name in names if (folder / name).exists()]
+
+
+def read_lines(path: Path) -> list[str]:
+    """Read the lines of a UTF-8 text file, with or without a byte order mark; raises UserError that names it."""
+    if not path.is_file():
+        raise missing(path)
+    try:
+        return path.read_text(encoding="utf-8-sig").splitlines()
+    except UnicodeDecodeError as error:
+        raise UserError(f"{path} is not UTF-8 text; replace it") from error
+
+
+def read_pairs(path: Path) -> list[tuple[str, str]]:
+    """Read lines of `key value...`; raises UserError that names the file and the line."""
+    pairs = []
+    for number, line in enumerate(read_lines(path), start=1):
+        if not line.strip():
+            continue
+        key, _, value = line.strip().partition(" ")
+        if not value:
+            raise UserError(f"{path} line {number} is {line!r}, expected two words; replace the file")
+        pairs.append((key, value.strip()))
+    return pairs
+
+
+def read_manifest(path: Path) -> pd.DataFrame:
+    """Read a manifest back with its dtypes; text such as `NA` stays text."""
+    types = {"id": "int64", "path": "str", "class_id": "int64", "class_name": "str", "part": "str"}
+    return pd.read_csv(path, dtype=types, keep_default_na=False)
+
+
+def first_repeated(names: Sequence[str]) -> str:
+    """Return the first name that occurs more than once."""
+    return next(name for name, count in Counter(names).items() if count > 1)
+
+
+def fault_of(name: str) -> str:
+    """Say why no CSV can keep a name; empty where one can."""
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        return "its name is not UTF-8"
+    return "its name has a carriage return" if "\r" in name else ""
+
+
+def _refuse_odd(paths: Sequence[str], class_names: Sequence[str]) -> None:
+    """Raise UserError that lists all names which no CSV can keep: of a class, or of an image of another class."""
+    if not fault_of("\n".join((*paths, *set(class_names)))):
+        return
+    classes = {name: fault_of(name) for name in dict.fromkeys(class_names)}
+    odd = [name for name, fault in classes.items() if fault]
+    odd += [path for path, name in zip(paths, class_names, strict=True) if not classes[name] and fault_of(path)]
+    raise UserError(
+        f"a name with a carriage return or with bytes that are not UTF-8 cannot be kept in a CSV: {listed(odd)}; "
+        "rename these files or classes"
+    )
+
+
+def as_manifest(
+    paths: Sequence[str], class_ids: Sequence[int], class_names: Sequence[str], parts: Sequence[str]
+) -> pd.DataFrame:
+    """Return the manifest of images that are given in canonical order, training part first.
+
+    Raises UserError for an image that is listed twice, and for names that a CSV cannot keep.
+    """
+    if len(set(paths)) < len(paths):
+        raise UserError(
+            f"image {first_repeated(paths)} is listed twice; keep one line for it, or restore the official lists"
+        )
+    _refuse_odd(paths, class_names)
+    columns = (range(len(paths)), paths, class_ids, class_names, parts)
+    frame = pd.DataFrame(dict(zip(MANIFEST_COLUMNS, columns, strict=True)))
+    return frame.astype({"id": "int64", "class_id": "int64"})

@@ -1,0 +1,246 @@
+"""From a folder of images and a few labels to the classes of all: the steps, each gone on with where it was stopped."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import unicodedata
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+import yaml
+
+from ctxgcd.benchmarks.readers.own_images import FOLDER, misnamed
+from ctxgcd.benchmarks.readers.reader import store_bytes
+from ctxgcd.clustering.estimate import estimate_k
+from ctxgcd.discover import model as models
+from ctxgcd.discover.checks import Asked
+from ctxgcd.discover.model import Model
+from ctxgcd.discover.output import Output
+from ctxgcd.discover.presets import estimate_of, fitted
+from ctxgcd.discover.report import Discovered, write_report
+from ctxgcd.discover.split import check_classes, make_split
+from ctxgcd.errors import shown
+from ctxgcd.images.pack import pack
+from ctxgcd.images.store import left_out
+from ctxgcd.methods.build import method_of
+from ctxgcd.models.backbone import Backbone, cut
+from ctxgcd.models.features import extract_test_view, extract_view_bank, load_kept
+from ctxgcd.models.weights import prepare
+from ctxgcd.names import counted
+from ctxgcd.pipeline import run_cache
+from ctxgcd.pipeline.code import classes_of, reached
+from ctxgcd.pipeline.identity import identity
+from ctxgcd.pipeline.possible import check_k
+from ctxgcd.training import checkpoint
+from ctxgcd.training.checkpoint import owned
+from ctxgcd.training.devices import borrowed_devices, compute_alike
+from ctxgcd.training.load import load_backbone, open_cropper
+from ctxgcd.training.train import run
+from ctxgcd.training.views import BATCH
+from ctxgcd.utils.files import clear_unfinished, read_object, read_rows, replacing, write_rows, write_text
+
+TRAINING = 3, 20_000_000  # times the backbone's weights and bytes: two checkpoints, the run twice, and the results
+PACKING = (
+    "ctxgcd.images.pack",
+    "ctxgcd.benchmarks.readers.decoding",
+)  # modules that steps start from, as pipeline/code.py
+FEATURES = ("ctxgcd.models.features", "ctxgcd.training.load", "ctxgcd.models.weights")
+TRAINING_CODE = (*PACKING, *FEATURES, "ctxgcd.training.train")
+COLUMNS = ["path", "class", "name", "confidence", "nearest", "score"]
+
+
+def discover(asked: Asked) -> dict[str, Any]:
+    """Do what api.discover describes."""
+    output = asked.output
+    output.claim()
+    with owned(output.work), borrowed_devices(1) as [device]:
+        output.begin()
+        for line in asked.notes:
+            print(f"note: {line}", flush=True)
+        torch.set_num_threads(asked.values["threads"])
+        compute_alike(device)
+        clear_unfinished(asked.out)
+        return _Work(asked.folder, output, asked.values, device).discover(asked)
+
+
+def _short(content: Any) -> str:
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:16]
+
+
+@dataclass(frozen=True)
+class _Work:
+    """One discovery. What is made lies in folders whose names say of what: OUT/work/images-*/features-*/run-*."""
+
+    folder: Path
+    out: Output
+    values: dict[str, Any]
+    device: torch.device
+
+    def discover(self, asked: Asked) -> dict[str, Any]:
+        v, paths, of, classes, said = self.values, asked.paths, asked.labels, asked.classes, list(asked.notes)
+        packed_by = reached(*PACKING).hash
+        place = self.out.work / f"images-{_short([asked.images, v['resize'], str(self.folder.resolve()), packed_by])}"
+        # Before the long work: weights that do not fit are told at once.
+        weights = prepare(v["model"], v["weights"], v["crop"], place / "weights.pt", v["sha256"])
+        place = self.out.folder(place)
+        store = place / "images.npz"
+        if not store.exists():
+            self.out.require_space(int(store_bytes(FOLDER, len(paths), v["resize"])), f"packing {len(paths):,} images")
+        digest = pack("folder", self.folder, paths, v["resize"], store, v["threads"], leave_out=True)
+        undecodable = left_out(store)
+        if unreadable := misnamed(self.folder) | undecodable:
+            said.append(f"{counted(len(unreadable), 'image')} cannot be read: see unreadable.csv")
+            print(f"note: {said[-1]}", flush=True)
+        split = make_split([path for path in paths if path not in undecodable], of)
+        names = set(split["class_name"]) - {""}
+        known = len(names)
+        if lost := sorted(set(of.values()) - names):
+            said.append(
+                f"no labelled image of {', '.join(map(shown, lost))} can be read, so it is none of the known classes"
+            )
+            print(f"note: {said[-1]}", flush=True)
+        check_classes(classes, names, int((split["role"] == "unlabelled").sum()))
+
+        place, files = self._features(place, store, weights, len(split))
+        how = None
+        if classes is None:
+            classes, how = self._estimate(place, files, split, known)
+        parameters, smaller = fitted(v | {"K": classes, "K_source": "estimated" if how else "given"}, len(split))
+        for line in smaller:
+            print(f"note: {line}", flush=True)
+        split_hash = _short([digest, split.to_csv()])
+        of_method = classes_of(v["method"])
+        code = reached("ctxgcd.discover.discovery", PACKING[1], *of_method).hash  # of all that OUT holds
+        trained_by = reached(*TRAINING_CODE, *of_method).hash
+        own = identity(parameters, split_hash, trained_by)
+        state = self.out.folder(place / f"run-{own}")
+        if told := self.out.finished(state, code):
+            print(f"{self.out.out} holds these results already", flush=True)
+            return told | {"tried": how}
+        trained = self.out.work / "run"
+        if not run_cache.give(state, trained):
+            times, more = TRAINING
+            self.out.require_space(times * files["weights"].stat().st_size + more, "training")
+            about = {"identity": own, "split_sha256": split_hash, "code": trained_by}
+            check_k(parameters, split)
+            method = method_of(parameters)
+            run(parameters, method=method, split=split, files=files, state=state, device=self.device, about=about)
+            run_cache.give(state, trained)
+        with self.out.replaced(state, code) as (new, facts):
+            if unreadable:
+                rows = ({"path": path, "reason": reason} for path, reason in unreadable.items())
+                write_rows(new / "unreadable.csv", ("path", "reason"), rows)
+            discovered = self._results(trained, files, store, split, parameters, new)
+            facts |= {
+                "images": len(split),
+                "labelled": int((split["role"] == "labelled").sum()),
+                "unreadable": len(unreadable),
+                "known": known,
+                "K": classes,
+                "K_source": parameters["K_source"],
+                "tried": how,
+                "found": int(discovered.table["class"].nunique()),
+                "threshold": discovered.model.threshold,
+                "notes": said,
+                "adapted": smaller,
+            }
+            write_report(discovered, facts, new / "report.html")
+        return facts
+
+    def _features(self, place: Path, store: Path, weights: str, images: int) -> tuple[Path, dict[str, Path]]:
+        """Keep the trunk's output, of weights with this hash; return where, and the files that a training reads."""
+        v, device, prepared = self.values, self.device, place / "weights.pt"
+        of = ("model", "crop", "mean", "std", "tail_blocks", "view_bank", "view_bank_seed", "precision")
+        made_by = reached(*FEATURES).hash
+        place = self.out.folder(place / f"features-{_short([weights, made_by, *(v[key] for key in of)])}")
+        files = {"store": store, "weights": prepared, "test_view": place / "test_view.npy"}
+        if v["view_bank"]:
+            files["view_bank"] = place / "view_bank.npy"
+        if not all(file.exists() for file in files.values()):
+            cropper = open_cropper(v, store, device)
+            trunk = self._backbone(prepared)
+            if not files["test_view"].exists():
+                extract_test_view(trunk, cropper, v["precision"], files["test_view"])
+            if "view_bank" in files and not files["view_bank"].exists():
+                bank = (v["view_bank"], v["view_bank_seed"], v["precision"], files["view_bank"])
+                extract_view_bank(trunk, cropper, images, *bank)
+        return place, files
+
+    def _backbone(self, prepared: Path) -> Backbone:
+        v = self.values
+        return load_backbone(v, partial(cut, tail_blocks=v["tail_blocks"]), v["precision"], prepared, self.device)
+
+    @torch.no_grad()
+    def _estimate(
+        self, place: Path, files: Mapping[str, Path], split: pd.DataFrame, known: int
+    ) -> tuple[int, dict[int, float]]:
+        """Return the estimated K and the accuracy of every K tried, from the features before any training."""
+        v = self.values
+        how = estimate_of(len(split), known, v["threads"])
+        file = place / f"estimate-{_short([how, split.to_csv(), reached('ctxgcd.clustering.estimate').hash])}.json"
+        if not file.exists():
+            tail = self._backbone(files["weights"]).tail
+            kept = load_kept(files["test_view"], (len(split),)).split(BATCH)
+            frozen = torch.cat([tail(rows.to(self.device).float()).float().cpu() for rows in kept]).numpy()
+            labels = split["class_id"].to_numpy("int64")
+            k, tried = estimate_k(frozen, labels, **how)
+            write_text(file, json.dumps({"K": k, "tried": tried}))
+        found = read_object(file, "K", "tried")
+        print(f"K is estimated as {found['K']}", flush=True)
+        return found["K"], {int(k): accuracy for k, accuracy in found["tried"].items()}
+
+    def _results(
+        self,
+        trained: Path,
+        files: Mapping[str, Path],
+        store: Path,
+        split: pd.DataFrame,
+        parameters: dict[str, Any],
+        to: Path,
+    ) -> Discovered:
+        """Write predictions and model of a finished training to a folder."""
+        network = checkpoint.load(trained / "final.pt", "ctxgcd-model")["network"]
+        state = torch.load(files["weights"], map_location="cpu", weights_only=True)
+        assigned = read_rows(trained / "assignments.csv", usecols=["predicted"])["predicted"]
+        is_labelled = (split["role"] == "labelled").to_numpy()
+        known = split.loc[is_labelled].drop_duplicates("class_id").sort_values("class_id")["class_name"].tolist()
+        names = _names(known, assigned, parameters["K"])
+        made = models.build(parameters, state, network, names=names, known=len(known)).to(self.device)
+
+        def classified(model: Model, ids: np.ndarray) -> tuple[pd.DataFrame, torch.Tensor]:
+            kept = load_kept(files["test_view"], (len(split),))
+            batches = (kept[part].to(self.device) for part in torch.from_numpy(ids).split(BATCH))
+            return model.classified(batches, split["path"].iloc[ids].tolist())
+
+        labelled, unlabelled = np.flatnonzero(is_labelled), np.flatnonzero(~is_labelled)
+        examples = classified(made, labelled)[1].half().float()
+        made = replace(made, examples=split["path"].iloc[labelled].tolist(), features=examples.to(self.device))
+        table, features = classified(made, unlabelled)
+        made = replace(made, threshold=float(table["score"].quantile(models.NONE_OF_THESE, interpolation="lower")))
+        with replacing(to / "predictions.csv") as temporary:
+            table[COLUMNS].to_csv(temporary, index=False, lineterminator="\n")
+        models.save(made, to / "model")
+        write_text(to / "model" / "params.yaml", yaml.safe_dump(parameters, sort_keys=False))
+        return Discovered(made, table, features.numpy(), unlabelled, store)
+
+
+def _names(known: list[str], assigned: pd.Series, classes: int) -> list[str]:
+    """Names by class id: known ones, then new-1, new-2, ... from the largest to the smallest."""
+    sizes = np.bincount(assigned, minlength=classes)[len(known) :]
+    taken = {_spelling(name) for name in known}
+    free = (name for number in count(1) if _spelling(name := f"new-{number}") not in taken)
+    named = dict(zip(np.argsort(-sizes, kind="stable").tolist(), free, strict=False))
+    return [*known, *(named[place] for place in range(classes - len(known)))]
+
+
+def _spelling(name: str) -> str:
+    """A name as it reads in letters of either case and of any Unicode form."""
+    return unicodedata.normalize("NFKC", name.casefold())

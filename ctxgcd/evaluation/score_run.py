@@ -1,0 +1,102 @@
+"""From a run's assignments to its scores and predictions: the only place where D^u's labels are read."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from ctxgcd.errors import UserError
+from ctxgcd.evaluation.accuracy import assign, contingency
+from ctxgcd.evaluation.scores import histogram, score_all
+from ctxgcd.names import METRICS
+from ctxgcd.utils.files import read_object, read_rows, replacing, write_text
+
+SCHEMA = 1
+COLUMNS = ["id", "path", "predicted", "matched_class", "true_class", "old"]
+
+
+def read_assignments(paths: Sequence[Path]) -> pd.DataFrame:
+    """Read the assignments of a run, one file a process, as one table of id, predicted: each image once.
+
+    Processes that share out a set of images pad their parts with images of the others, so an image may occur more
+    than once. Raises UserError where two processes disagree about one.
+    """
+    every = pd.concat([_part(path) for path in paths], ignore_index=True).drop_duplicates()
+    if len(twice := every[every["id"].duplicated()]):
+        raise UserError(
+            f"image {twice['id'].iloc[0]} has two classes in {', '.join(map(str, paths))}; these are not the parts of "
+            "one run: train it again"
+        )
+    return every
+
+
+def _part(path: Path) -> pd.DataFrame:
+    """One process's assignments; a process without images leaves the header alone."""
+    columns = ["id", "predicted"]
+    return read_rows(path, usecols=columns, dtype=dict.fromkeys(columns, "int64"))
+
+
+def score_run(
+    run: Path,
+    assignments: Sequence[Path],
+    split: pd.DataFrame,
+    metrics: Path,
+    predictions: dict[str, Path],
+    *,
+    code: str,
+) -> None:
+    """Score D^u (transductive) and the official test part (inductive) apart; write metrics.json and both CSVs.
+
+    Args:
+        run: run.json of the training; what it tells is carried over, but for the digests of modules.
+        assignments: CSVs of id, predicted: one, or one a process (read_assignments).
+        predictions: file of each of the sets `unlabelled` and `test`; a set without images gets the header alone.
+        code: hash of the scoring code, kept as `scoring_code`.
+    """
+    about = read_object(run, "parameters", "epoch")
+    parameters, k = about["parameters"], about["parameters"]["K"]
+    joined = read_assignments(assignments).merge(split, on="id", how="left", validate="one_to_one")
+    expected = set(split.loc[split.role != "labelled", "id"])
+    if set(joined["id"]) != expected:
+        raise UserError(
+            f"{assignments[0]} has {len(expected & set(joined['id']))} of the {len(expected)} images of the split and "
+            f"{len(set(joined['id']) - expected)} others; train the run again"
+        )
+    scores: list[dict[str, Any]] = []
+    clusters: dict[str, dict[str, Any]] = {}
+    for role, out in predictions.items():
+        part = joined[joined.role == role].sort_values("id")
+        if len(part):
+            rows = score_all(part.predicted, part.class_id, part.old == 1, k)
+            known = {"set": role, "K": k, "K_source": parameters["K_source"], "epoch": about["epoch"]}
+            scores += [{**known, **row} for row in rows if row["metric"] in METRICS]
+            clusters[role] = {row["metric"]: row["all"] for row in rows if row["metric"] not in METRICS}
+            clusters[role]["histogram"] = histogram(part.predicted, k).tolist()
+        _write_predictions(part, out)
+    content = {
+        "schema": SCHEMA,
+        **{key: parameters[key] for key in ("benchmark", "row", "method", "seed", "K", "K_source")},
+        "variant": parameters.get("variant"),
+        "scores": scores,
+        "clusters": clusters,
+        **{key: value for key, value in about.items() if key != "modules"},
+        "scoring_code": code,
+    }
+    write_text(metrics, json.dumps(content, indent=1) + "\n")
+    best = next(s for s in scores if (s["set"], s["metric"]) == ("unlabelled", "v2"))
+    shown = "  ".join(
+        f"{name} {best[name]:.1f}" if best[name] is not None else f"{name} -" for name in ("all", "old", "new")
+    )
+    print(f"{parameters['benchmark']} {parameters['row']} seed {parameters['seed']}: v2 on D^u  {shown}")
+
+
+def _write_predictions(part: pd.DataFrame, out: Path) -> None:
+    matched = assign(contingency(part.predicted, part.class_id))[part.predicted] if len(part) else np.empty(0, np.int64)
+    table = part.assign(matched_class=matched, true_class=part.class_id)[COLUMNS]
+    with replacing(out) as temporary:
+        table.to_csv(temporary, index=False, lineterminator="\n")

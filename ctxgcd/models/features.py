@@ -1,0 +1,120 @@
+"""Kept features: what the unchanging part of a backbone gives for test views and for a bank of train views."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import torch
+from numpy.lib.format import open_memmap
+from torch import Tensor
+
+from ctxgcd.errors import UserError
+from ctxgcd.images.views import Cropper
+from ctxgcd.models.backbone import Backbone
+from ctxgcd.models.precision import computing, kept
+from ctxgcd.utils.files import on_disk, require_space, write_text
+from ctxgcd.utils.progress import Progress
+from ctxgcd.utils.seeding import Stream, generator
+
+BATCH = 64  # images a forward pass; no result depends on it beyond rounding
+SAVE_EVERY = 5.0  # seconds of work that a killed call loses at most
+
+
+@torch.no_grad()
+def extract_test_view(backbone: Backbone, cropper: Cropper, precision: str, out: Path) -> None:
+    """Write [N, ...], float32 or (precision bf16) float16: the trunk's output for every image's test view.
+
+    It never changes. A backbone that is all trunk (no tail blocks) gives the frozen features that k-means clusters.
+    """
+    views = (cropper.test_view(ids) for ids in _batches(len(cropper.store), cropper))
+    _write(out, len(cropper.store), backbone, views, precision, "test views")
+
+
+@torch.no_grad()
+def extract_view_bank(
+    backbone: Backbone, cropper: Cropper, images: int, views: int, seed: int, precision: str, out: Path
+) -> None:
+    """Write [views * images, ...]: the trunk's output for fixed train views of the first `images` images.
+
+    Training from it replaces fresh crops by `views` fixed ones: an approximation, so `views` and `seed` are
+    part of the identity of every run that uses it. One generator a view; view v of image i is row v * images + i.
+    """
+    made = (
+        cropper.train_view(ids, stream)
+        for stream in (Stream(generator(seed, "view_bank", view)) for view in range(views))
+        for ids in _batches(images, cropper)
+    )
+    _write(out, views * images, backbone, made, precision, f"view bank, {views} views of {images} images")
+
+
+def load_kept(path: Path, shape_start: tuple[int, ...]) -> Tensor:
+    """Open kept features without reading them; raise UserError unless their shape starts as it should."""
+    try:
+        array = np.load(path, mmap_mode="c")
+    except (OSError, ValueError, EOFError) as error:
+        raise UserError(f"kept features {path} cannot be read ({error}); delete them and run again") from None
+    if array.dtype not in (np.float32, np.float16) or array.shape[: len(shape_start)] != shape_start:
+        raise UserError(
+            f"kept features {path} are {array.dtype} of shape {array.shape}, expected float32 or float16 and "
+            f"{shape_start} first; delete them and run again"
+        )
+    return torch.from_numpy(array)
+
+
+def _batches(n: int, cropper: Cropper) -> Iterator[Tensor]:
+    return iter(torch.arange(n, device=cropper.device).split(BATCH))
+
+
+def _write(out: Path, n: int, backbone: Backbone, views: Iterator[Tensor], precision: str, what: str) -> None:
+    """Fill an .npy of n rows with the trunk's output for batches of views, moved into place at the end, with progress.
+
+    A call that was killed is gone on with: its rows lie beside `out`, whose name says what it is made of. What all
+    rows take is told before the first one is written.
+    """
+    part, journal = (out.with_name(f".{out.stem}.part{suffix}") for suffix in (".npy", ".json"))
+    with on_disk(out):
+        array, done = _begun(part, journal, n)
+        progress, seen, saved = Progress(what, n, done=done), 0, time.monotonic()
+        for batch in views:
+            seen += len(batch)
+            if seen <= done:  # drawn all the same, for the stream of those that follow
+                continue
+            with computing(precision, batch.device):
+                rows = backbone.trunk(batch)
+            rows = kept(rows, precision)
+            if array is None:
+                array = _room(part, (n, *rows.shape[1:]), rows.dtype == torch.float16, what)
+            array[done:seen] = rows.cpu().numpy()
+            done = seen
+            if time.monotonic() - saved > SAVE_EVERY or done == n:
+                array.flush()
+                write_text(journal, json.dumps(done))
+                saved = time.monotonic()
+            progress.add(len(rows))
+        part.replace(out)
+        journal.unlink()
+
+
+def _begun(part: Path, journal: Path, n: int) -> tuple[np.memmap | None, int]:
+    """The rows of a call that was killed, and how many of them were written; None and 0 where there is nothing."""
+    try:
+        done = json.loads(journal.read_text(encoding="utf-8"))
+        array = np.load(part, mmap_mode="r+")
+        return (array, done) if len(array) == n else (None, 0)
+    except (OSError, ValueError, EOFError):
+        return None, 0
+
+
+def _room(part: Path, shape: tuple[int, ...], half: bool, what: str) -> np.memmap:
+    """A file for an array of this shape, whose size is told and must be free."""
+    size = 2 if half else 4
+    total = int(np.prod(shape)) * size
+    terms = " x ".join(f"{value:,}" for value in shape)
+    print(f"{what}: {terms} x {size} bytes = {total / 2**20:,.0f} MiB", flush=True)
+    part.parent.mkdir(parents=True, exist_ok=True)
+    require_space(part.parent, total, what)
+    return open_memmap(part, mode="w+", dtype=np.float16 if half else np.float32, shape=shape)

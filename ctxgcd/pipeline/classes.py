@@ -1,0 +1,41 @@
+"""Which classes a benchmark has, known without any data, and how many of them a run assumes (K)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ctxgcd.benchmarks.class_lists import load as load_class_list
+from ctxgcd.config import Benchmark, Official, Own
+from ctxgcd.errors import UserError
+from ctxgcd.pipeline.identity import ESTIMATED
+
+
+def assumed_k(entry: Benchmark, asked: Any, where: str) -> tuple[int | str, str]:
+    """The K that a run assumes and its source: true, given or estimated; an estimated K is a file's, not known here."""
+    if asked is True:
+        return k_of(entry), "true"
+    if asked == "estimated":
+        return ESTIMATED, "estimated"
+    old = 1 if isinstance(entry, Own) else len(old_classes(entry))
+    if not isinstance(asked, int) or asked < max(2, old):
+        raise UserError(f"{where}: K is {asked}; give true, estimated or a number of at least {max(2, old)} classes")
+    return asked, "given"
+
+
+def old_classes(entry: Official) -> tuple[int, ...]:
+    """The old classes of an official benchmark, known without any data."""
+    old = load_class_list(entry.class_list, entry.classes).old
+    return old[: (len(old) + 1) // 2] if entry.trial else old
+
+
+def class_list_hash(entry: Benchmark) -> str:
+    """The hash of an official benchmark's old and new classes; empty for own images, whose classes the folder tells."""
+    return "" if isinstance(entry, Own) else load_class_list(entry.class_list, entry.classes).sha256
+
+
+def k_of(entry: Benchmark) -> int:
+    """Number of classes, old and new together, known without any data."""
+    if isinstance(entry, Own):
+        return entry.classes
+    listed = load_class_list(entry.class_list, entry.classes)
+    return len(listed.old) if entry.trial else listed.k  # a trial divides the old classes alone

@@ -1,0 +1,32 @@
+"""What a person reads last: under Snakemake's own words on failed jobs, the sentences of the jobs themselves."""
+
+from __future__ import annotations
+
+import atexit
+import re
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+
+from ctxgcd.utils.signals import STOPPED, told_to_stop
+
+LOG_OF_A_FAILED_JOB = re.compile(r"^ +log: (\S+) \(check log", re.MULTILINE)
+
+
+def repeat_last_words(snakemake_logs: Iterable[str]) -> None:
+    """When this process ends, print the sentence with which each failed job has ended, each sentence once.
+
+    snakemake_logs: the files that Snakemake wrote in this call; they name the logs of the failed jobs.
+    """
+    logs = [log for file in snakemake_logs for log in LOG_OF_A_FAILED_JOB.findall(_read(file))]
+    errors = [line for log in logs for line in _read(log).splitlines() if line.startswith("error:")]
+    sentences = [STOPPED] if told_to_stop() else list(dict.fromkeys(errors))
+    if sentences:
+        atexit.register(print, "", *sentences, sep="\n", file=sys.stderr)
+
+
+def _read(file: str) -> str:
+    try:
+        return Path(file).read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return ""

@@ -1,0 +1,144 @@
+"""From params.yaml to the values of one run: which ones it reads, and which of several places wins."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from functools import lru_cache
+from typing import Any
+
+from ctxgcd.catalogue.entries import METHODS
+from ctxgcd.catalogue.sections import without_defaults
+from ctxgcd.config import Backbone, Benchmark, Own, Params, Protocol, completed, validated
+from ctxgcd.errors import UserError
+from ctxgcd.models.pretrained import weights_fingerprint
+from ctxgcd.pipeline.classes import assumed_k
+from ctxgcd.pipeline.data_fingerprint import data_fingerprint
+from ctxgcd.pipeline.possible import check_possible
+from ctxgcd.pipeline.rows import parse_row, refuse
+from ctxgcd.pipeline.runs import Run
+
+# What every run's identity holds, beside what its method reads and its seed.
+SPLIT_FIELDS = ("benchmark", "class_list", "classes", "trial", "data", "split_seed", "labelled_share", "K", "K_source")
+FEATURE_FIELDS = ("model", "weights", "mean", "std", "resize", "crop")
+
+
+def resolve(params: Params, benchmark: str, row: str, seed: int) -> dict[str, Any]:
+    """Every value that the run reads, flat, in a fixed order.
+
+    Order of precedence: the protocol and the benchmark's `overrides` of it; the sections of the row's method, named
+    settings, the benchmark's `methods` and `settings`; the row's own `+key=value`. A value that equals its field's
+    default is left out. Raises UserError for an unknown or impossible row or value.
+    """
+    if benchmark not in params.benchmarks:
+        refuse(benchmark, params.benchmarks, "params.yaml", "benchmark")
+    entry, name = params.benchmarks[benchmark], parse_row(row)
+    method, overrides, where = name.entry, dict(name.overrides), f"benchmark {benchmark}, row {row}"
+    asked_k = overrides.pop("K", entry.K)
+    k, k_source = assumed_k(entry, asked_k, where if "K" in name.overrides else f"benchmarks.{benchmark}.K")
+    of_variant = method.variants.get(name.variant or "", "default")
+    settings_name = str(overrides.pop("settings", of_variant))
+    if settings_name not in params.settings:
+        refuse(settings_name, params.settings, f"row '{row}'", "settings")
+    own = protocol_of(params, benchmark)
+    for key in overrides:
+        if key not in method.reads:
+            if owners := [of for of, entry in METHODS.items() if key in entry.reads]:
+                raise UserError(
+                    f"row '{row}': {name.method} does not read {key}, which is a value of {', '.join(owners)}; "
+                    f"valid: {', '.join([*method.reads, 'K', 'settings'])}"
+                )
+            refuse(key, [*method.reads, "K", "settings"], f"row '{row}'", "parameter")
+    overrides |= {method.weights[term]: 0.0 for term in name.zeroed}
+    values = own.model_dump() | {key: value for key, value in overrides.items() if key in Protocol.model_fields}
+    protocol = validated(Protocol, values, where)
+    values = without_defaults(Protocol, protocol.model_dump())
+    for of, section in method.sections.items():
+        found = values_of(params, of, settings_name, benchmark)
+        found |= {key: value for key, value in overrides.items() if key in section.model_fields}
+        values |= without_defaults(section, validated(section, found, where).model_dump())
+
+    values |= {
+        **params.backbones[protocol.backbone].model_dump(),
+        "weights": weights_of(params.backbones[protocol.backbone]),
+        "benchmark": benchmark,
+        **images_of(benchmark, entry),
+        "split_seed": params.split.seed,
+        "labelled_share": params.split.labelled_share,
+        "K": k,
+        "K_source": k_source,
+        "variant": name.variant,
+        "settings": settings_name,
+        "context_terms": name.terms,
+        "modifiers": name.modifiers,
+    }
+    # Values that this very run never reads take no part in its identity either.
+    unread = {weight for term, weight in method.weights.items() if term not in name.terms}
+    unread |= set() if values["view_bank"] else {"view_bank_seed"}
+    unread |= {*SPLIT_FIELDS, *method.reads} - values.keys()  # of own or official images alone; the usual values
+    of_name = ["variant", "settings"] * bool(method.variants) + ["context_terms"] * bool(method.ablated)
+    of_name += ["modifiers"] * bool(name.modifiers)
+    fields = [f for f in (*SPLIT_FIELDS, *FEATURE_FIELDS, *method.reads, *of_name) if f not in unread]
+    resolved: dict[str, Any] = {"row": row, "method": name.method, "seed": seed} | {f: values[f] for f in fields}
+    if fault := method.fault(completed(resolved)):
+        raise UserError(f"{where}: {fault}")
+    if entry.images != "any":
+        check_possible(resolved, entry.images.train)
+    return resolved
+
+
+def values_of(params: Params, method: str, settings: str, benchmark: str | None) -> dict[str, Any]:
+    """The section of a method with the values of named settings and, where one is given, of a benchmark.
+
+    Raises UserError where params.yaml has no such section.
+    """
+    section = METHODS[method].values
+    if method not in params.methods:
+        fields = ", ".join(section.model_fields)
+        raise UserError(f"params.yaml: methods.{method} is missing; add it, with {fields}")
+    values = section.model_validate(params.methods[method]).model_dump() | params.settings[settings].get(method, {})
+    if benchmark is None:
+        return values
+    entry = params.benchmarks[benchmark]
+    return {**values, **entry.methods.get(method, {}), **entry.settings.get(settings, {}).get(method, {})}
+
+
+def images_of(benchmark: str, entry: Benchmark) -> dict[str, Any]:
+    """What says which images a benchmark has and how their classes are known, without the place where they lie."""
+    if isinstance(entry, Own):
+        return {"data": _own_data(benchmark, entry.model_dump_json()), "classes": entry.classes}
+    return entry.model_dump(include={"class_list", "classes", "trial"})
+
+
+def protocol_of(params: Params, benchmark: str) -> Protocol:
+    """A benchmark's protocol with its `overrides`: what its images, features and runs share."""
+    entry = params.benchmarks[benchmark]
+    values = params.protocols[entry.protocol].model_dump() | entry.overrides
+    return validated(Protocol, values, f"benchmark {benchmark}, overrides")
+
+
+def backbone_of(params: Params, benchmark: str) -> Backbone:
+    """The backbone that a benchmark's protocol names."""
+    return params.backbones[protocol_of(params, benchmark).backbone]
+
+
+def weights_of(backbone: Backbone) -> str:
+    """What names a backbone's weights in a run's identity."""
+    return weights_fingerprint(backbone.weights, backbone.sha256)
+
+
+@lru_cache
+def _own_data(benchmark: str, section: str) -> str:
+    """The fingerprint of a user's own images, once a process: every run of theirs asks for it."""
+    return data_fingerprint(benchmark, json.loads(section))
+
+
+def estimate_of(params: Params, benchmark: str) -> dict[str, int]:
+    """How a benchmark's K is estimated: seed, restarts, most, threads."""
+    return params.estimate.model_dump() | {"threads": protocol_of(params, benchmark).threads}
+
+
+def limits_of(params: Params, asked: Iterable[Run]) -> str:
+    """What `check_asked` reads of the runs whose number of images only their split tells, as JSON."""
+    own = {(run.benchmark, run.row) for run in asked if params.benchmarks[run.benchmark].images == "any"}
+    return json.dumps([resolve(params, benchmark, row, 0) for benchmark, row in sorted(own)])

@@ -1,0 +1,169 @@
+"""What one run did with D^u: its embedding, what it confused, and a gallery of the classes that it made."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from ctxgcd.benchmarks.split_file import read_split
+from ctxgcd.errors import UserError
+from ctxgcd.pipeline.code import reached
+from ctxgcd.pipeline.paths import EMBEDDINGS
+from ctxgcd.plots.embedding import project, read_features
+from ctxgcd.plots.palette import in_places
+from ctxgcd.report.confusion import commonest, confusion, matrix, per_class
+from ctxgcd.report.embedding import embedding
+from ctxgcd.report.gallery import Gallery, Group, Picture, distances, first
+from ctxgcd.report.packed import Packed
+from ctxgcd.report.page import Block, Notes, Section
+from ctxgcd.report.thumbnails import sheet, thumbnail
+from ctxgcd.utils.files import replacing, undamaged
+
+TYPICAL, UNCERTAIN = 10, 5
+MOST_GROUPS = 60  # in a gallery: what a reader still looks through
+
+
+@dataclass(frozen=True)
+class Made:
+    """What a run left behind.
+
+    Attributes:
+        rows: its predictions.csv, one line an image of D^u.
+        kept: the lines of the images whose features it kept, by their ids, in the order of the features.
+        features: float32 [n, d].
+        classes: how many there are; `names` and `old` (whether a class is old) go on with the clusters that no class
+            was left for.
+        store: the images themselves, where they are packed.
+    """
+
+    rows: pd.DataFrame
+    kept: pd.DataFrame
+    features: NDArray[np.float32]
+    classes: int
+    names: Sequence[str]
+    old: Sequence[bool]
+    store: Packed | None
+
+
+def read_made(folder: Path, split: Path, store: Packed | None) -> Made | None:
+    """Read a run's folder; None where a file of it is not there yet. Raises UserError for a damaged one."""
+    predictions, embeddings = folder / "predictions.csv", folder / "embeddings.npz"
+    if not all(file.is_file() for file in (predictions, embeddings, split)):
+        return None
+    listed = read_split(split).drop_duplicates("class_id").sort_values("class_id")
+    rows, kept, features = read_features(predictions, embeddings)
+    with undamaged(predictions):
+        beyond = range(len(listed), int(rows["matched_class"].max()) + 1)
+    names = [*listed["class_name"], *(f"cluster {number}" for number in beyond)]
+    old = [*listed["old"].astype(bool), *[False] * len(beyond)]
+    return Made(rows, kept, features, len(listed), names, old, store)
+
+
+def failings(metrics: Mapping[str, Any]) -> list[str]:
+    """Say of a run's metrics.json what explains gaps in all that is shown of it: empty clusters, a collapse."""
+    k, empty = metrics["K"], metrics["clusters"]["unlabelled"]["empty_clusters"]
+    collapse = "Its projections collapsed: all were alike at the end, so contrastive and context losses taught nothing."
+    said = [f"{empty} of the {k} assumed classes got no image, so {k - empty} were found."] if empty else []
+    return said + ([collapse] if metrics.get("collapsed") else [])
+
+
+def confusion_sections(made: Made) -> list[Section]:
+    """The confusion matrix with the commonest confusions, and the accuracy of each class."""
+    true, matched = (made.rows[column].to_numpy("int64") for column in ("true_class", "matched_class"))
+    counts = confusion(true, matched, made.classes)
+    caption = "True classes in rows, matched classes in columns, counts of images; shaded by the share of the row."
+    return [
+        Section("Confusion", [matrix(counts, made.names, caption), commonest(counts, made.names)]),
+        Section("Accuracy of each class", [per_class(counts, made.names, made.old)]),
+    ]
+
+
+def embedding_block(made: Made) -> Block:
+    """The kept features in two dimensions, as the figure has them, each image at the pointer."""
+    try:
+        points = _projected(made.features)
+    except UserError as error:  # too few images, or a run that diverged: the others are shown all the same
+        return Notes([f"No embedding: {error}."])
+    kept, of_all = len(made.kept), len(made.rows)
+    shown = f"{kept:,} images" if kept == of_all else f"{kept:,} of {of_all:,} images"
+    true, matched = ([made.names[c] for c in made.kept[column]] for column in ("true_class", "matched_class"))
+    return embedding(
+        points,
+        made.kept["path"].tolist(),
+        {"true class": true, "matched class": matched},
+        f"t-SNE of the backbone's features of {shown} of D^u. Circles: images of old classes, triangles: of new ones.",
+        triangle=(made.kept["old"] == 0).tolist(),
+        sheet=None if made.store is None else sheet([made.store[int(i)] for i in made.kept.index]),
+        order=[name for part in in_places(true, made.kept["old"].astype(bool), matched) for name in part],
+    )
+
+
+def _projected(features: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Project features as the figure does, once: what was computed is kept in work/, where all can be deleted."""
+    content = hashlib.sha256(reached("ctxgcd.plots.embedding").hash.encode() + features.tobytes()).hexdigest()[:16]
+    file = EMBEDDINGS / f"{content}.npy"
+    if file.is_file():
+        with undamaged(file):
+            kept: NDArray[np.float32] = np.load(file)
+        return kept
+    points = project(features, seed=0)
+    with replacing(file) as temporary:
+        np.save(temporary, points)
+    return points
+
+
+def gallery_blocks(made: Made) -> list[Block]:
+    """The clusters of D^u, those matched to new classes first, the largest of each side first."""
+    if made.store is None:
+        return [
+            Notes(["No pictures: the packed images are not in work/stores. Any training of this benchmark packs them."])
+        ]
+    kept, rows = made.kept, made.rows
+    cluster = kept["predicted"].to_numpy("int64")
+    distance, margin = distances(made.features, cluster)
+    sizes = rows["predicted"].value_counts()
+    matched = rows.drop_duplicates("predicted").set_index("predicted")["matched_class"]
+    order = sorted(sizes.index, key=lambda c: (made.old[matched[c]], -sizes[c], c))
+    groups = []
+    for c in order[:MOST_GROUPS]:
+        true = rows.loc[rows["predicted"] == c, "true_class"]
+        common = true.value_counts()
+        name = made.names[matched[c]]
+        group = Group(
+            title=name if matched[c] < made.classes else f"new: {name}",
+            facts=[
+                "old class" if made.old[matched[c]] else "new class",
+                f"{len(true):,} images",
+                f"purity {100 * common.iloc[0] / len(true):.0f}%"
+                + ("" if common.index[0] == matched[c] else f" (mostly {made.names[common.index[0]]})"),
+            ],
+            typical=_pictures(made, kept, first(distance, cluster == c, TYPICAL)),
+            uncertain=_pictures(made, kept, first(margin, cluster == c, UNCERTAIN)),
+        )
+        groups.append(group)
+    said = [
+        "One entry a cluster of D^u that has images, named by its matched class. Most typical: nearest to the mean of "
+        "the cluster's features. Least certain: the mean of another cluster is hardly farther than that of its own, or "
+        "nearer. Purity: share of the cluster's commonest true class."
+    ]
+    if len(order) > MOST_GROUPS:
+        said.append(
+            f"The first {MOST_GROUPS} of {len(order)} clusters: new classes before old ones, large before small."
+        )
+    return [Notes(said), Gallery(groups)]
+
+
+def _pictures(made: Made, kept: pd.DataFrame, places: Sequence[int]) -> list[Picture]:
+    assert made.store is not None
+    found = kept.iloc[list(places)]
+    return [
+        Picture(thumbnail(made.store[int(i)]), f"{made.names[true]}: {path}")
+        for i, true, path in zip(found.index, found["true_class"], found["path"], strict=True)
+    ]

@@ -1,0 +1,90 @@
+"""How large is each loss term beside the others? From what the trainings recorded in a few epochs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pandas as pd
+
+from ctxgcd.catalogue.entries import all_terms
+from ctxgcd.errors import UserError
+from ctxgcd.names import TERM_SIZES
+from ctxgcd.tables.display import method_name
+from ctxgcd.tables.listing import Listing
+
+COLUMNS = ["benchmark", "method", "K", "K_source", "epoch", "term", "weight", "active_from", "n"]
+COLUMNS += [f"{kind}{of}_{m}" for kind in TERM_SIZES for of in ("", "_share") for m in ("mean", "std")]
+
+
+def terms_table(metrics: Sequence[Mapping[str, Any]], *, rows: Sequence[str], benchmark: str) -> pd.DataFrame:
+    """Mean and std over seeds of each weighted term's value, gradient norm and shares; one line a row, epoch, term.
+
+    Measured in the first batch of the epochs in which a term starts, and of the last one. Shares in 0..1, of the sum
+    of all terms' sizes.
+    """
+    own = [run for run in metrics if run["benchmark"] == benchmark and run["row"] in rows]
+    if without := [run for run in own if "shares" not in run]:
+        raise UserError(
+            f"the metrics of {benchmark}/{without[0]['row']}, seed {without[0]['seed']} hold no sizes of the terms: "
+            "make that run again"
+        )
+    lines = [
+        {key: run[key] for key in ("row", "K", "K_source")}
+        | {"epoch": shares["epoch"], "term": name, "active_from": run["active_from"][name], **sizes}
+        for run in own
+        for shares in run["shares"]
+        for name, sizes in shares["terms"].items()
+    ]
+    frame = pd.DataFrame(lines)
+    entries = []
+    for row in rows:
+        of_row = frame[frame["row"] == row] if len(frame) else frame
+        for (epoch, term), group in of_row.groupby(["epoch", "term"], sort=False) if len(of_row) else ():
+            entry = {"benchmark": benchmark, "method": row, "epoch": epoch, "term": term, "n": len(group)}
+            entry |= {key: group[key].iloc[0] for key in ("K", "K_source", "weight", "active_from")}
+            for size in (f"{kind}{of}" for kind in TERM_SIZES for of in ("", "_share")):
+                entry |= {f"{size}_mean": group[size].mean(), f"{size}_std": group[size].std(ddof=1)}
+            entries.append(entry)
+    return pd.DataFrame(entries, columns=COLUMNS)
+
+
+def terms_listing(frame: pd.DataFrame, title: str) -> Listing:
+    """Lay out one line a row and epoch, one column a term: its shares of loss, gradient and the tail's gradient."""
+    terms = {name: term for name, term in all_terms().items() if (frame["term"] == name).any()}
+    lines = []
+    for (method, epoch), group in frame.groupby(["method", "epoch"], sort=False):
+        own = {row["term"]: row for _, row in group.iterrows()}
+        shares = [
+            "/".join(_percent(own[t][f"{size}_share_mean"]) for size in TERM_SIZES) if t in own else "" for t in terms
+        ]
+        lines.append([method_name(str(method)), str(epoch), str(group["n"].iloc[0]), *shares])
+    return Listing(
+        title=title,
+        head=["Row", "Epoch", "n", *(term.head for term in terms.values())],
+        lines=lines,
+        notes=[
+            "Each weighted term beside the others, in percent: its size (without sign) / the norm of its gradient over "
+            "all trained parameters / over the backbone's tail alone, through which it changes the features that are "
+            "classified; each as a share of the sum over all terms, in an epoch's first batch, mean over n seeds.",
+            "Gradients of different terms may point against one another: a share says how large a term is, not what "
+            "it does. The released code's L_n has no gradient. Values, weights and spreads are in the CSV beside this.",
+            *_started(frame),
+        ],
+        numbers_from=1,
+    )
+
+
+def _percent(share: float) -> str:
+    """A share in percent with two digits."""
+    return f"{100 * share:.0f}" if share >= 0.0995 else f"{100 * share:.1f}"
+
+
+def _started(frame: pd.DataFrame) -> list[str]:
+    """Say from which epoch the terms act that do not act from the start."""
+    late = frame[frame["active_from"] > 0].drop_duplicates(["method", "term"])
+    said = [
+        f"{' and '.join(group['term'])} of {method_name(str(method))} from epoch {start}"
+        for (method, start), group in late.groupby(["method", "active_from"], sort=False)
+    ]
+    return [f"Terms act from epoch 0, but {'; '.join(said)}."] if said else []

@@ -1,0 +1,57 @@
+"""A host's devices, each with one owner at a time: locks that the kernel frees when a process ends, however it ends."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
+
+from filelock import FileLock, Timeout
+
+from ctxgcd.utils.files import on_disk
+
+LOCKS = Path("/tmp/ctxgcd-devices")  # not TMPDIR, which may be another one for every job
+WAIT = 2.0  # seconds between two looks
+ANYONE = 0o666  # other users of the host share the locks
+
+
+@contextmanager
+def borrowed(names: Sequence[str], count: int, folder: Path = LOCKS, wait: float = WAIT) -> Iterator[list[int]]:
+    """Hold `count` of the named devices, waiting while fewer are free; give their places in `names`.
+
+    A name must mean the same device to every process of the host. Who wants several collects them as they come free,
+    so that single ones do not starve it; only one process does so at a time, so that two do not wait for each other.
+    """
+    with ExitStack() as locks:
+        with on_disk(folder):
+            folder.mkdir(parents=True, exist_ok=True)
+            with suppress(PermissionError):  # another user's, who has opened it to all
+                folder.chmod(0o777)  # without the sticky bit, for which filelock refuses another user's locks
+        with ExitStack() as turn:
+            while count > 1 and not _locked(folder / "several.lock", turn):
+                time.sleep(wait)
+            held: list[int] = []
+            while True:
+                for place, name in enumerate(names):
+                    if len(held) < count and place not in held and _locked(folder / f"{name}.lock", locks):
+                        held.append(place)
+                if len(held) == count:
+                    break
+                time.sleep(wait)
+        yield sorted(held)
+
+
+def _locked(file: Path, locks: ExitStack) -> bool:
+    """Whether this process now holds a lock, until `locks` is left."""
+    lock = FileLock(file, mode=ANYONE)
+    with on_disk(file):
+        try:
+            lock.acquire(timeout=0)
+        except Timeout:
+            return False
+        with suppress(PermissionError):  # made by another user, who has opened it; this undoes our own umask
+            os.chmod(file, ANYONE)
+    locks.callback(lock.release)
+    return True

@@ -1,0 +1,105 @@
+"""What belongs to a step, whichever run takes it: image ids, their views, the trunk's output."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ctxgcd.clustering.neighbours import nearest
+from ctxgcd.methods.step import Batch, Group, Look, Plan, Rows
+from ctxgcd.models.precision import computing
+from ctxgcd.training.processes import ALONE, Processes
+from ctxgcd.training.views import BATCH, Views
+from ctxgcd.utils.progress import Progress
+from ctxgcd.utils.seeding import Counted, Draws, Stream, generator
+
+RESERVED = ("views", "counted_views", "heads", "view_bank", "semi_kmeans")  # streams of the training itself
+PATIENCE = 10.0  # seconds that a search takes before it is told of
+
+
+@dataclass
+class Source:
+    """The training images of a run as its steps see them.
+
+    Attributes:
+        labels: int64 [N], the class of each image of D^l, -1 for D^u: no label of D^u ever enters. On the device.
+        streams: what the names of random streams start with.
+    """
+
+    views: Views
+    labels: Tensor
+    precision: str
+    seed: int
+    processes: Processes = ALONE
+    streams: str = ""
+
+    @property
+    def old_classes(self) -> int:
+        return int(self.labels.max()) + 1
+
+    def look(self, network: Any, epoch: int) -> Look:
+        """What a method may look at before an epoch."""
+        return Look(
+            epoch,
+            self.labels,
+            features=lambda ids: self.features(network, ids),
+            train_features=lambda ids, stream: self.train_features(network, ids, stream),
+            nearest=self._nearest,
+            stream=lambda name: self._stream(name, epoch),
+        )
+
+    def batches(self, plan: Plan, epoch: int) -> Iterator[Batch]:
+        """The steps of a plan, each group with its own pass of the trunk.
+
+        The views of `sampled` come one after another from the stream `views`, those of other groups by counter.
+        """
+        sampled = Stream(generator(self.seed, f"{self.streams}views", epoch))
+        for number, step in enumerate(plan.steps):
+            others = [name for name in step if name != "sampled"]
+            ids = [step[name].ids for name in others]
+            counted = Counted.of_step(ids, self.seed, f"{self.streams}counted_views", epoch, number)
+            drawn: dict[str, Draws] = {"sampled": sampled, **dict(zip(others, counted, strict=True))}
+            with computing(self.precision, self.labels.device):
+                groups = {name: self._rows(group, drawn[name]) for name, group in step.items()}
+            yield Batch(groups, epoch, number, len(plan.steps), self.seed, self.streams)
+
+    @torch.no_grad()
+    def features(self, network: Any, ids: Tensor) -> Tensor:
+        """The tail's features of the test view, float32 [n, dim], of at least one image."""
+        network.eval()
+        own = ids[self.processes.share(len(ids))]
+        with computing(self.precision, ids.device):
+            rows = torch.cat([network.tail(self.views.test(part)).float() for part in own.split(BATCH)])
+        return self.processes.gather(rows, len(ids))
+
+    @torch.no_grad()
+    def train_features(self, network: Any, ids: Tensor, stream: torch.Generator) -> Tensor:
+        """The same of one train view, drawn from a stream."""
+        network.eval()
+        drawn = Stream(stream)
+        with computing(self.precision, ids.device):
+            return torch.cat([network.tail(self.views.train(part, drawn)).float() for part in ids.split(BATCH)])
+
+    def _stream(self, name: str, epoch: int) -> torch.Generator:
+        if name in RESERVED or "/" in name:
+            raise ValueError(f"{name!r} is no stream of a method's own; give another than {RESERVED}, without /")
+        return generator(self.seed, self.streams + name, epoch)
+
+    def _rows(self, group: Group, drawn: Draws) -> Rows:
+        ids, given = self._placed(group.ids), {name: self._placed(value) for name, value in group.given.items()}
+        return Rows(self.views.pair(ids, drawn), ids, self.labels[ids], given)
+
+    def _placed(self, values: Tensor) -> Tensor:
+        """Values of the host on the device; the host does not wait for it."""
+        on_cuda = self.labels.device.type == "cuda"
+        return (values.pin_memory() if on_cuda else values).to(self.labels.device, non_blocking=True)
+
+    def _nearest(self, features: Tensor, k: int) -> Tensor:
+        images = len(features)
+        own = self.processes.share(images)
+        progress = Progress("neighbours", own.stop - own.start, after=PATIENCE)
+        return self.processes.gather(nearest(features, k, own, told=progress.add), images)

@@ -1,0 +1,1 @@
+"""Small helpers: files, tables of users, progress, terminals, signals, random streams."""

@@ -1,0 +1,33 @@
+"""What is answered before Snakemake plans a job: a mistyped target, the plan, the reasons, and what the data at hand allows."""
+
+with reported(job=False):
+    named = [rule.name for rule in workflow.rules if not rule.has_wildcards()]
+    targets.refuse_unknown_rules(TARGETS, named)
+    if available.asked_for(TARGETS):
+        print(JOBS.at_hand.told(), file=sys.stderr)
+    # Where files pass through another folder than this: that folder, and the place under which rules know its files.
+    stored = workflow.storage_settings
+    through, known_as = "", ""
+    if provider := stored.default_storage_provider:
+        through = stored.default_storage_prefix
+        known_as = os.path.join(
+            stored.local_storage_prefix, provider, through.lstrip("/")
+        )
+    for question in {"plan", "why"}.intersection(TARGETS):
+        wanted = [target for target in TARGETS if target != question] or ["all_tables"]
+        for target in wanted:
+            if target not in named and not any(
+                one.is_producer(os.path.join(known_as, target))
+                for one in workflow.rules
+            ):
+                raise UserError(
+                    f"{question}: no rule makes '{target}'; give a rule, or a file of results/"
+                )
+        behind = [run for target in wanted for run in JOBS.runs_behind(target)]
+        if question == "plan":
+            print(write_plan(PARAMS, behind, paths.PLAN))
+        else:
+            words = [word for word in sys.argv[1:] if word != question]
+            main = workflow.main_snakefile
+            print(why(PARAMS, behind, words, main, Path(through)))
+        sys.exit()
