@@ -127,3 +127,22 @@ def test_the_version_is_said_once() -> None:
 def test_no_output_of_a_rule_is_in_git() -> None:
     ignored = (ROOT / ".gitignore").read_text(encoding="utf-8").splitlines()
     assert {"/results/", "/work/"} <= set(ignored)
+
+
+def test_continuous_integration_calls_targets_of_the_makefile() -> None:
+    """A forge's CI and .ci/run run what anyone runs: targets of the Makefile."""
+    targets = set(re.findall(r"^([\w.-]+):.*##", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE))
+    jobs = yaml.safe_load((ROOT / ".github/workflows/ci.yml").read_text(encoding="utf-8"))["jobs"]
+    called = [step["run"] for job in jobs.values() for step in job["steps"] if "run" in step]
+    called += re.findall(r"^make \w+$", (ROOT / ".ci/run").read_text(encoding="utf-8"), re.MULTILINE)
+    assert {"make test", "make check"} <= set(called)
+    assert {word.removeprefix("make ") for word in called} <= targets
+
+
+def test_forms_and_the_catalogue_entry_can_be_read() -> None:
+    forms = sorted((ROOT / ".github/ISSUE_TEMPLATE").glob("*.yml"))
+    for form in (yaml.safe_load(path.read_text(encoding="utf-8")) for path in forms):
+        assert form["name"]
+        assert form["description"]
+        assert len({field["id"] for field in form["body"]}) == len(form["body"]) > 0
+    assert yaml.safe_load((ROOT / ".snakemake-workflow-catalog.yml").read_text(encoding="utf-8"))["usage"]["report"]
