@@ -5,25 +5,39 @@ from __future__ import annotations
 import copy
 import signal
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
 from ctxgcd.config import Params, parse
+from tests.helpers.places import ROOT
 
 # Where the tests run in the background their children would ignore Ctrl-C, as what `nohup` starts does.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
-ROOT = Path(__file__).resolve().parents[1]
+TESTS = ROOT / "tests"
 LONGEST = ("workflow", "dvc", "resume", "clusters")  # folders, in the order in which they begin
+TOGETHER = ("tests/workflow/eight/", "tests/unit/discover/")  # folders whose files share what is made once
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Put whole workflows first, so that the two processes of `make test` end at about the same time."""
-    items.sort(key=lambda item: LONGEST.index(room) if (room := item.path.parent.name) in LONGEST else len(LONGEST))
+    rooms = (*LONGEST, "")
+    items.sort(key=lambda item: rooms.index(room if (room := item.path.relative_to(TESTS).parts[0]) in rooms else ""))
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Give each file to one process, and each folder of TOGETHER, so that its session's fixtures are made once."""
+    from xdist.scheduler import LoadFileScheduling
+
+    class ByFolder(LoadFileScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            return next((folder for folder in TOGETHER if nodeid.startswith(folder)), super()._split_scope(nodeid))
+
+    return ByFolder(config, log) if config.getvalue("dist") == "loadfile" else None
 
 
 @cache

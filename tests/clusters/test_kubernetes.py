@@ -17,7 +17,8 @@ import pytest
 import yaml
 
 from tests.clusters.cluster import GPU, Cluster, container_of, serving, stand_ins
-from tests.workflow.test_workflow import PROGRAMS, ROOT, Project, Result, fresh, one_job_of_each_kind
+from tests.helpers.places import PROGRAMS, ROOT
+from tests.helpers.workflow import Project, Result, fresh, one_job_of_each_kind
 
 PROFILES = ROOT / "profiles"
 RUN = "results/runs/fashion/simgcd/seed0"

@@ -22,7 +22,8 @@ from ctxgcd.pipeline.targets import all_tables, table_runs
 from ctxgcd.plan.rates import ASSUMED
 from ctxgcd.plan.work import classes_of, images_in, work_of
 from tests.helpers.layouts import Painter
-from tests.workflow.test_workflow import ROOT, Project, Result, fresh, one_job_of_each_kind
+from tests.helpers.places import ROOT
+from tests.helpers.workflow import Project, Result, fresh, one_job_of_each_kind
 
 pytest.importorskip("snakemake_executor_plugin_slurm")
 PROFILE = ROOT / "profiles" / "slurm" / "config.yaml"

@@ -21,12 +21,12 @@ def _one_core() -> Iterator[None]:
     os.sched_setaffinity(0, before)
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def place(tmp_path_factory: pytest.TempPathFactory) -> Place:
     return make_place(tmp_path_factory.mktemp("own"))
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def found(place: Place) -> dict[str, Any]:
     """A discovery in `out`, inside the folder of the images: what api.discover returned."""
     return place.discover("photos/out")

@@ -1,0 +1,227 @@
+"""A copy of the project of its own, on made-up folders in the official layouts, and calls of Snakemake in it."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+import yaml
+
+from ctxgcd.models.weights import build
+from tests.helpers.forked import snakemake
+from tests.helpers.places import ROOT
+
+EIGHT = ("cub", "scars", "aircraft", "cifar10", "cifar100", "imagenet_100", "herbarium_19", "imagenet_1k")
+TRAIN_PER_CLASS = {"cifar10": 20}  # of the others 2
+
+# What the one real call makes: the three main tables with all eight, and one ablation.
+REAL = {
+    "main_ssb": ["cub", "scars", "aircraft"],
+    "main_generic": ["cifar10", "cifar100", "imagenet_100"],
+    "main_challenging": ["herbarium_19", "imagenet_1k"],
+    "main_flowers": ["flowers"],
+}
+OWN = "flowers"  # a user's own folder
+NO_TEST = ("scars", OWN)  # Cars' labelled test annotations are rare, so the fixture has none
+BANKED = ("cifar10",)  # trained from a view bank, the others from fresh views
+MAIN_ROWS = ["full-paper"]
+ABLATION_ROWS = ["simgcd", "full-paper-without-n", "full-paper", "full-released"]
+UNKNOWNS = {"full-paper+K=estimated": "full-paper"}
+SPEED = {"full-paper+precision=bf16+view_bank=2": "full-paper"}
+CURVES = "results/figures/curves_cub.png"
+BESIDE = [("cifar10", "kmeans", 0), ("cifar10", "gcd", 0)]  # runs that the real call makes beside its tables
+TRAINED = {(b, row, 0) for of in REAL.values() for b in of for row in MAIN_ROWS}
+TRAINED |= {("cub", row, 0) for row in ABLATION_ROWS}  # by all_tables
+MADE = TRAINED | {(OWN, row, 0) for row in (*UNKNOWNS, *SPEED)} | set(BESIDE)
+
+
+@dataclass(frozen=True)
+class Result:
+    """How a call ended, with both output streams in one text."""
+
+    code: int
+    output: str
+
+    @property
+    def trainings(self) -> set[tuple[str, str, int]]:
+        """(benchmark, row, seed) of every training job that was planned or begun."""
+        found = re.findall(r"Training (\S+) (\S+) seed (\d+)", self.output)
+        return {(benchmark, row, int(seed)) for benchmark, row, seed in found}
+
+    @property
+    def jobs(self) -> dict[str, int]:
+        """Rule -> number of jobs, from the table that Snakemake prints first."""
+        return {rule: int(count) for rule, count in re.findall(r"^(\w+) +(\d+)$", self.output, re.MULTILINE)}
+
+
+@dataclass(frozen=True)
+class Project:
+    """A folder with the project's workflow files, the package and a params.yaml of its own.
+
+    The package is copied too: an edit of the sources during the tests would rightly train everything again.
+    """
+
+    folder: Path
+    data: Path
+
+    def call(self, *words: str) -> Result:
+        return Result(*snakemake(self.folder, {"CTXGCD_DATA": str(self.data), "PYTHONPATH": str(self.folder)}, *words))
+
+    def dry(self, *words: str) -> Result:
+        result = self.call("-n", "--cores", "8", *words)
+        assert result.code == 0, result.output
+        return result
+
+    def copy(self, to: Path) -> Project:
+        shutil.copytree(self.folder, to, symlinks=True)
+        return replace(self, folder=to)
+
+    def change(self, edit: Callable[[dict[str, Any]], None]) -> None:
+        path = self.folder / "params.yaml"
+        content = yaml.safe_load(path.read_text())
+        edit(content)
+        path.write_text(yaml.safe_dump(content, sort_keys=False))
+
+
+def fresh(folder: Path, data: Path) -> Project:
+    """A copy of what a run reads of the project, outside git, with the committed params.yaml."""
+    folder.mkdir(parents=True)
+    for name in ("workflow", "profiles", "ctxgcd"):
+        shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
+    for name in ("Snakefile", "params.yaml"):
+        shutil.copy2(ROOT / name, folder)
+    # Without the project's own declarations: a test that declares knows all that is declared.
+    (folder / "ctxgcd/pipeline/equal_code.csv").write_text("module,old,new,reason\n")
+    (folder / "sitecustomize.py").write_text(RECORD)
+    return Project(folder, data)
+
+
+# Run by every Python that starts in a project: it writes down what each script had imported when it ended.
+RECORD = """import atexit, json, os, sys
+
+def record():
+    found = sorted(name for name in sys.modules if name.partition(".")[0] == "ctxgcd")
+    words = getattr(sys, "argv", [""])
+    if found and words[0].startswith("workflow/scripts/"):
+        os.makedirs("work/imports", exist_ok=True)
+        with open(f"work/imports/{os.getpid()}.json", "w") as file:
+            json.dump([words, found], file)
+
+atexit.register(record)
+"""
+
+
+def made_before(folder: Path, *files: str) -> None:
+    """Stand for what earlier jobs made: nothing reads these files here."""
+    for name in files:
+        file = folder / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.touch()
+
+
+def one_job_of_each_kind(project: Project, folder: Path) -> list[str]:
+    """Targets that ask for a training on one GPU and on eight, a score and a packing, with what lies before them."""
+    trainings = [f"results/runs/{name}/simgcd/seed0/run.json" for name in ("cub", "imagenet_1k")]
+    scored = "results/runs/aircraft/simgcd/seed0"
+    planned = project.call("--summary", *trainings).output
+    caches = re.findall(r"^(work/(?:stores|weights)/\S+)", planned, re.MULTILINE)
+    split = ("cub", "imagenet_1k", "aircraft", "scars")
+    splits = [f"results/splits/{name}.{suffix}" for name in split for suffix in ("csv", "sha256")]
+    made_before(folder, *splits, *caches, f"{scored}/run.json", f"{scored}/assignments.csv")
+    return [*trainings, f"{scored}/metrics.json", "results/duplicates_scars.csv"]
+
+
+def shrink(content: dict[str, Any], images: dict[str, dict[str, int]]) -> None:
+    """Make the committed parameters tiny: a random ViT, 32 pixels, 4 epochs, one seed, few rows."""
+    content |= {"seeds": [0], "seeds_of": {}, "estimate": {"seed": 0, "restarts": 1, "most": 204}}
+    content["rows"] = {
+        "main": ["kmeans", "gcd", *MAIN_ROWS],
+        "ablation": ABLATION_ROWS,
+        "open_choices": UNKNOWNS,
+        "faster_settings": SPEED,
+    }
+    content["sensitivity"] = {"lambda_n": [0.1, 0.3], "lambda_c": [0.3], "k": [4, 8]}
+    content["backbones"]["tiny"] = {
+        **{"model": "test_vit", "weights": "tiny.pth", "sha256": "", "note": ""},
+        **{"mean": [0.5, 0.5, 0.5], "std": [0.5, 0.5, 0.5]},
+    }
+    content["protocols"]["official"] |= {
+        **{"backbone": "tiny", "resize": 36, "crop": 32, "tail_blocks": 1, "view_bank": 0},
+        **{"precision": "float32", "epochs": 4, "batch_size": 32, "threads": 1},
+    }
+    content["protocols"]["bank"] = {**content["protocols"]["official"], "view_bank": 2}
+    head = {"projector_width": 32, "projection_dim": 16}
+    content["methods"]["kmeans"] |= {"restarts": 2}
+    content["methods"]["gcd"] |= head | {"head_dim": 64, "semi_kmeans_restarts": 2}
+    content["methods"]["simgcd"] |= head | {"teacher_warmup_epochs": 2}
+    content["methods"]["full"] |= {"T_warm": 1, "k": 4, "neighbour_images": 16}
+    for benchmark in EIGHT:
+        entry = content["benchmarks"][benchmark]
+        entry |= {"images": images[benchmark], "protocol": "bank" if benchmark in BANKED else "official"}
+    content["benchmarks"]["imagenet_1k"]["overrides"] = {"batch_size": 64, "lr": 0.2}
+    content["benchmarks"]["imagenet_1k"]["methods"] = {"full": {"neighbour_images": 64}}
+
+
+def write_weights(folder: Path) -> None:
+    """Write the random weights that the tiny parameters name: timm's least ViT, 6 blocks of 64 features."""
+    torch.manual_seed(0)
+    torch.save(build("test_vit", 32).state_dict(), folder / "tiny.pth")
+
+
+def add_own(content: dict[str, Any], folder: Path) -> None:
+    """What a user writes to make a benchmark of a folder."""
+    content["benchmarks"][OWN] = {
+        **{"reader": "folder", "path": str(folder), "listing": "", "labelled": "labelled.txt", "classes": 6},
+        **{"images": "any", "K": True, "protocol": "official", "overrides": {}, "methods": {}, "settings": {}},
+    }
+    content["tables"]["main_flowers"] = [OWN]
+
+
+def cut_to_real(content: dict[str, Any]) -> None:
+    content["tables"] |= REAL
+    content["rows"]["main"] = MAIN_ROWS
+    content["all_tables"] = {"main": list(REAL), "ablation": ["cub"], "sensitivity": []}
+
+
+def folder_of(run: tuple[str, str, int]) -> str:
+    benchmark, row, seed = run
+    return f"results/runs/{benchmark}/{row}/seed{seed}"
+
+
+def refused(result: Result, *words: str) -> None:
+    """A user's mistake ends with a status, a sentence that holds the words, and no traceback."""
+    assert result.code != 0, result.output
+    assert "Traceback" not in result.output, result.output
+    missing = [word for word in words if word not in result.output]
+    assert not missing, f"{missing} not in:\n{result.output}"
+
+
+def added(*files: str, line: str = "_EDITED = True") -> Callable[[Project], None]:
+    """One more line in some sources."""
+
+    def edit(project: Project) -> None:
+        for file in files:
+            with open(project.folder / file, "a") as source:
+                source.write(f"{line}\n")
+
+    return edit
+
+
+def value(*place: str, to: Any) -> Callable[[Project], None]:
+    """Another value in params.yaml."""
+
+    def edit(content: dict[str, Any]) -> None:
+        for key in place[:-1]:
+            content = content[key]
+        content[place[-1]] = to
+
+    return lambda project: project.change(edit)
+
+
+def runs_of(*benchmarks: str) -> set[tuple[str, str, int]]:
+    return {run for run in TRAINED if run[0] in benchmarks}

@@ -1,0 +1,89 @@
+"""What dry runs, `plan` and `why` show, and how the rules are written."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.helpers.forked import snakemake
+from tests.helpers.places import PROGRAMS, ROOT
+from tests.helpers.workflow import ABLATION_ROWS, EIGHT, MAIN_ROWS, Project, folder_of, fresh
+
+# -- what a dry run shows --------------------------------------------------------------------------------
+
+
+def test_all_tables_plans_trainings_of_all_eight(tiny: Project) -> None:
+    result = tiny.dry("all_tables")
+    assert tiny.dry().trainings == result.trainings  # it is the default
+    rows = {"kmeans", "gcd", *MAIN_ROWS, *ABLATION_ROWS, "full-paper+lambda_n=0.3", "full-paper+k=8"}
+    assert result.trainings == {(benchmark, row, 0) for benchmark in EIGHT for row in rows}
+    assert result.jobs["train"] == result.jobs["score"] == len(EIGHT) * len(rows)
+    assert not (tiny.folder / "results").exists()
+
+
+def test_demo_needs_no_data(tmp_path: Path) -> None:
+    project = fresh(tmp_path / "project", tmp_path / "nothing")
+    result = project.dry("demo")
+    assert {benchmark for benchmark, _, _ in result.trainings} == {"fashion"}
+    assert sum(row == "kmeans" for _, row, _ in result.trainings) == 3
+    assert len(result.trainings) == result.jobs["train"] == 45 + 3 + 3
+
+
+def test_one_table_plans_its_runs_alone(tiny: Project) -> None:
+    result = tiny.dry("results/ablation_scars.csv")
+    assert result.trainings == {("scars", row, 0) for row in ABLATION_ROWS}
+    assert result.jobs["image_store"] == result.jobs["weights"] == 1
+
+
+def test_a_host_of_eight_gpus_gives_imagenet_all_of_them(another: Project) -> None:
+    runs = [f"{folder_of((name, 'simgcd', 5))}/run.json" for name in ("imagenet_1k", "cub")]
+    result = another.call("-n", "-p", *runs, "--profile", "profiles/gpus8")
+    assert result.code == 0, result.output
+    asked = dict(re.findall(r'"benchmark": "(\w+)".*? --devices (\d)', result.output))
+    assert asked == {"imagenet_1k": "8", "cub": "1"}
+
+
+# -- how it is written -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("words", [("-q",), ("--quiet", "rules"), ("--quiet", "all"), ("--cores", "1")])
+def test_why_tells_the_same_runs_whatever_the_call_hides(tiny: Project, words: tuple[str, ...]) -> None:
+    told = tiny.call("why", "results/ablation_scars.csv", *words)
+    assert told.code == 0, told.output
+    assert f"{len(ABLATION_ROWS)} runs would be made, 0 up to date" in told.output
+
+
+def test_plan_and_why_know_files_that_pass_through_another_folder(tiny: Project) -> None:
+    """As in the profile for Kubernetes, where results lie below pods/."""
+    storage = ("--default-storage-provider", "fs", "--default-storage-prefix", "pods")
+    told = tiny.call("why", "results/ablation_scars.csv", *storage)
+    assert told.code == 0, told.output
+    assert f"{len(ABLATION_ROWS)} runs would be made, 0 up to date" in told.output
+    planned = tiny.call("plan", "results/ablation_scars.csv", *storage)
+    assert planned.code == 0, planned.output
+
+
+def test_why_can_be_asked_from_another_folder(tiny: Project) -> None:
+    name = tiny.folder.name
+    environment = {"CTXGCD_DATA": str(tiny.data), "PYTHONPATH": str(tiny.folder)}
+    words = ("-s", f"{name}/Snakefile", "-d", name, "why", "results/ablation_scars.csv")
+    status, told = snakemake(tiny.folder.parent, environment, *words)
+    assert status == 0, told
+    assert f"{len(ABLATION_ROWS)} runs would be made, 0 up to date" in told
+
+
+def test_lint_is_clean(tiny: Project) -> None:
+    result = tiny.call("--lint")
+    assert result.code == 0, result.output
+    assert "Congratulations" in result.output
+
+
+def test_format_is_clean() -> None:
+    rules = sorted(str(path) for path in (ROOT / "workflow/rules").glob("*.smk"))
+    assert rules
+    call = [str(PROGRAMS / "snakefmt"), "--check", str(ROOT / "Snakefile"), *rules]
+    done = subprocess.run(call, cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr

@@ -1,0 +1,140 @@
+"""What goes wrong in a workflow: data, weights, values, targets, folders."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tests.helpers.workflow import EIGHT, OWN, Project, added, fresh, refused
+
+
+def test_check_data_finds_all_eight(tiny: Project) -> None:
+    result = tiny.call("--cores", "1", "check_data")
+    assert result.code == 0, result.output
+    for benchmark in EIGHT:
+        assert re.search(rf"^{benchmark} +found ", result.output, re.MULTILINE), result.output
+
+
+def test_missing_data_stops_before_any_training(tiny: Project, tmp_path: Path) -> None:
+    project = replace(tiny.copy(tmp_path / "project"), data=tmp_path / "part")
+    project.data.mkdir()
+    (project.data / "cifar10").symlink_to(tiny.data / "cifar10")
+    checked = project.call("--cores", "1", "check_data")
+    result = project.call("--cores", "2", "all_tables")
+    for call in (checked, result):
+        absent = [benchmark for benchmark in EIGHT if benchmark != "cifar10"]
+        refused(call, "how to get it")
+        for benchmark in absent:
+            assert re.search(rf"^{benchmark} +missing ", call.output, re.MULTILINE), call.output
+        assert re.search(r"^cifar10 +found ", call.output, re.MULTILINE), call.output
+    assert re.match("error: the data of .*cub.* is not ready", result.output.rstrip().splitlines()[-1])
+    assert not result.trainings
+    assert not list(project.folder.glob("results/runs/*"))
+
+
+def test_every_benchmark_can_be_checked(tiny: Project, tmp_path: Path) -> None:
+    """Also one that no word of the command line names and that `all_tables` does not hold."""
+    project = tiny.copy(tmp_path / "project")
+    result = project.call("--cores", "1", "work/manifests/fashion.csv")
+    assert result.code == 0, result.output
+    assert (project.folder / "work/manifests/fashion.csv").exists()
+
+
+def test_a_broken_image_is_named(another: Project, tmp_path: Path) -> None:
+    project = replace(another, data=tmp_path / "broken")
+    shutil.copytree(another.data / "cub", project.data / "cub")
+    image = sorted((project.data / "cub").rglob("*.jpg"))[17]
+    image.write_bytes(image.read_bytes()[:200])
+    store = next(project.folder.glob("work/stores/cub-*.npz"))
+    store.unlink()
+    result = project.call("--cores", "1", store.relative_to(project.folder).as_posix())
+    refused(result, image.name, "cannot be decoded", "replace it")
+    assert not store.exists()
+
+
+def test_missing_weights_are_named(tiny: Project, tmp_path: Path) -> None:
+    project = tiny.copy(tmp_path / "project")
+    project.change(lambda content: content["backbones"]["tiny"].update(weights="models/nowhere.pth"))
+    result = project.call("--cores", "1", "results/runs/cub/simgcd/seed0/metrics.json")
+    refused(result, "models/nowhere.pth does not exist", "give")
+    assert not result.trainings
+
+
+@pytest.mark.parametrize(
+    ("target", "words"),
+    [
+        ("results/ablation_cubb.csv", ["unknown benchmark 'cubb'", "did you mean 'cub'?"]),
+        ("results/main_sbs.csv", ["unknown table 'main_sbs'", "did you mean 'main_ssb'?"]),
+        ("benchmark_scar", ["unknown benchmark 'scar'", "did you mean 'scars'?"]),
+        ("results/runs/cub/full-papr/seed0/metrics.json", ["unknown variant", "did you mean 'paper'?"]),
+    ],
+)
+def test_unknown_targets(tiny: Project, target: str, words: list[str]) -> None:
+    refused(tiny.call("-n", "--cores", "1", target), *words)
+
+
+def test_a_wrong_key_ends_with_a_sentence_alone(tiny: Project, tmp_path: Path) -> None:
+    project = tiny.copy(tmp_path / "project")
+    project.change(lambda content: content["protocols"]["official"].update(epoch=3))
+    result = project.call("-n", "--cores", "1", "all_tables")
+    refused(result, "protocols.official", "unknown key 'epoch'", "did you mean 'epochs'?")
+    assert len(result.output.strip().splitlines()) <= 3
+
+
+@pytest.mark.parametrize("change", [{"batch_size": 49}, {"neighbour_images": 49 * 4}])
+def test_more_than_the_images_of_a_folder_is_refused_before_packing(
+    tiny: Project, tmp_path: Path, change: dict[str, int]
+) -> None:
+    project = tiny.copy(tmp_path / "project")
+    (name,) = change
+    of = {"methods": {"full": change}} if name == "neighbour_images" else {"overrides": change}
+    project.change(lambda content: content["benchmarks"][OWN].update(of))
+    run = f"results/runs/{OWN}/full-paper/seed0/metrics.json"
+    result = project.call("--cores", "1", run)
+    refused(result, f"error: benchmark {OWN}, row full-paper: {name} {change[name]} ", "give")
+    assert not (project.folder / f"results/splits/{OWN}.csv").exists()
+    # Only what is asked for is refused: the split alone is made, and the next call packs nothing for that run.
+    split = project.call("--cores", "1", f"results/splits/{OWN}.csv")
+    assert split.code == 0, split.output
+    refused(project.call("--cores", "1", run), f"{name} {change[name]} ")
+    assert not list(project.folder.glob("work/stores/*.npz"))
+    assert not list(project.folder.glob("work/features/*"))
+
+
+def test_a_warm_up_of_the_whole_training_is_refused_in_the_dry_run(tiny: Project, tmp_path: Path) -> None:
+    project = tiny.copy(tmp_path / "project")
+    project.change(lambda content: content["benchmarks"][OWN].update(methods={"full": {"T_warm": 15}}))
+    refused(project.call("-n", "all_tables"), f"benchmark {OWN}, row full-paper: ", "epoch 15 of 4; lower T_warm")
+
+
+@pytest.mark.parametrize("words", [("-n", "all_tables"), ("--cores", "1", "demo"), ("plan", "demo"), ("--unlock",)])
+@pytest.mark.parametrize("called_before", [False, True])
+def test_a_checkout_that_cannot_be_written_ends_with_a_sentence_alone(
+    tmp_path: Path, words: tuple[str, ...], called_before: bool
+) -> None:
+    project = fresh(tmp_path / "project", tmp_path)
+    if called_before:
+        for name in (".snakemake", "results", "work"):
+            (project.folder / name).mkdir()
+    folder = str(project.folder)
+    done = subprocess.run(["mount", "--bind", folder, folder], capture_output=True, text=True)
+    if done.returncode:
+        pytest.skip(f"a folder cannot be mounted here: {done.stderr.strip()}")
+    try:
+        subprocess.run(["mount", "-o", "remount,ro,bind", folder], check=True)
+        result = project.call(*words)
+    finally:
+        subprocess.run(["umount", "--lazy", folder], check=True)
+    refused(result, f"error: {folder}/.snakemake cannot be written, but files are made there; change the permissions")
+    assert len(result.output.strip().splitlines()) <= 3  # the sentence, and two lines of Snakemake's
+
+
+def test_damaged_declarations_are_refused_before_anything_is_planned(tiny: Project, tmp_path: Path) -> None:
+    project = tiny.copy(tmp_path / "project")
+    added("ctxgcd/pipeline/equal_code.csv", line="<<<<<<< HEAD")(project)
+    refused(project.call("-n", "all_tables"), "equal_code.csv line 2 is '<<<<<<< HEAD'")
