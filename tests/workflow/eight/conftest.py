@@ -1,4 +1,4 @@
-"""The eight benchmarks in a tiny project, and one real call of it. One process runs this folder, so that it happens once."""
+"""The eight benchmarks in a tiny project, and one real call of it: made once, as one process runs this folder."""
 
 from __future__ import annotations
 
