@@ -397,7 +397,7 @@ def test_folder_that_is_a_file(server: Behaviour, tmp_path: Path) -> None:
 
 def start(code: str) -> subprocess.Popen[str]:
     setup = "from pathlib import Path\n"
-    setup += "".join(f"from ctxgcd.benchmarks.{name} import *\n" for name in ("download", "fetch", "unpack"))
+    setup += "".join(f"from ctxgcd.benchmarks.fetching.{name} import *\n" for name in ("download", "archives", "unpack"))
     return subprocess.Popen(
         [sys.executable, "-c", setup + code], cwd=ROOT, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE
     )

@@ -866,7 +866,7 @@ def test_a_method_with_a_cut_of_its_own_needs_fresh_views(
     [
         (
             OneMoreTerm,
-            r"OneMoreTerm\.terms returns the term 'proto', but `terms` of the entries in .*catalogue\.py has",
+            r"OneMoreTerm\.terms returns the term 'proto', but `terms` of the entries in .*entries\.py has",
         ),
         (NoTailNetwork, r"NoTailNetwork\.network returns a Linear; return a TailNetwork"),
         (NoDiscovery, r"NoDiscovery\.discover returns a Tensor; return a Discovery"),

@@ -22,7 +22,7 @@ ROOT = Path(__file__).resolve().parents[2]
 JOB = """
 import os, random, sys, time
 from pathlib import Path
-from ctxgcd.training.pool import borrowed
+from ctxgcd.training.device_locks import borrowed
 
 def works(pid):
     try:
@@ -90,7 +90,7 @@ def test_only_visible_devices_are_taken(tmp_path: Path) -> None:
 USERS = """
 import os, sys
 from pathlib import Path
-from ctxgcd.training.pool import borrowed
+from ctxgcd.training.device_locks import borrowed
 
 for user, names in ((1001, ["a"]), (1002, ["b"]), (1001, ["b"]), (1003, ["a", "b"]), (0, ["a", "b"])):
     child = os.fork()

@@ -33,7 +33,7 @@ from ctxgcd.models.backbone import cut
 from ctxgcd.training import loop
 from ctxgcd.training.processes import started
 from ctxgcd.training.row import Row
-from ctxgcd.training.source import Source
+from ctxgcd.training.step_inputs import Source
 from ctxgcd.training.views import FreshViews
 from tests.unit.test_training import parameters
 

@@ -29,7 +29,7 @@ JOB = """
 import sys, time
 from pathlib import Path
 from ctxgcd.utils.reporting import reported
-from ctxgcd.files import replacing
+from ctxgcd.utils.files import replacing
 
 with reported(), replacing(Path(sys.argv[1])) as temporary:
     temporary.write_text("half")
