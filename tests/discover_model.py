@@ -21,7 +21,7 @@ from PIL import Image
 from ctxgcd import api
 from ctxgcd.discover import discovery
 from ctxgcd.discover.checks import ask
-from tests.fixtures import Painter
+from tests.helpers.layouts import Painter
 
 BACKBONE, SIZE = "test_efficientnet", 32
 TOLD = ["path", "class", "name", "confidence", "score", "none_of_these"]  # by `predict`, and kept

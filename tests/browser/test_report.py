@@ -14,11 +14,11 @@ from ctxgcd.plots.sensitivity import sensitivity_curves
 from ctxgcd.report.make import make_report
 from ctxgcd.tables.aggregate import read_long
 from tests.browser.devtools import NAMES, Page, browser, find
-from tests.results import NAMES as CLASSES
-from tests.results import write_results, write_table
-from tests.unit.test_tables import three
+from tests.helpers.places import ROOT
+from tests.helpers.results import NAMES as CLASSES
+from tests.helpers.results import write_results, write_table
+from tests.helpers.tables import three
 
-ROOT = Path(__file__).parents[2]
 PHONE, DESK = 390, 1280
 
 pytestmark = [

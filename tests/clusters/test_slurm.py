@@ -21,7 +21,7 @@ from ctxgcd.pipeline.resolve import resolve
 from ctxgcd.pipeline.targets import all_tables, table_runs
 from ctxgcd.plan.rates import ASSUMED
 from ctxgcd.plan.work import classes_of, images_in, work_of
-from tests.fixtures import Painter
+from tests.helpers.layouts import Painter
 from tests.workflow.test_workflow import ROOT, Project, Result, fresh, one_job_of_each_kind
 
 pytest.importorskip("snakemake_executor_plugin_slurm")

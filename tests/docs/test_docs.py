@@ -21,8 +21,8 @@ import yaml
 
 from ctxgcd.catalogue.sections import Closed
 from ctxgcd.config import Params, parse
+from tests.helpers.places import ROOT
 
-ROOT = Path(__file__).parents[2]
 PAGES = sorted(path.stem for path in (ROOT / "docs").glob("*.md"))
 
 

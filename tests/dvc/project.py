@@ -12,9 +12,9 @@ from typing import Any
 
 import yaml
 
-from tests.forked import snakemake
+from tests.helpers.forked import snakemake
+from tests.helpers.places import ROOT
 
-ROOT = Path(__file__).resolve().parents[2]
 PROJECT = ("Snakefile", "params.yaml", "profiles", "workflow", "ctxgcd", "dvc.yaml", ".dvc", ".dvcignore", ".gitignore")
 WRITE = "workflow/scripts/write_dvc_stages.py"
 COMMANDS = Path(sys.executable).parent

@@ -11,7 +11,7 @@ import yaml
 from ruamel.yaml import YAML
 
 from tests.dvc.project import ROOT, WRITE, change_params, commit, fresh_copy, git, run, succeed
-from tests.fixtures import Painter
+from tests.helpers.layouts import Painter
 
 
 @pytest.fixture(scope="module")

@@ -7,7 +7,6 @@ import os
 import shutil
 import signal
 import subprocess
-import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -16,9 +15,8 @@ import psutil
 import yaml
 
 from ctxgcd.training import checkpoint
+from tests.helpers.places import PROGRAMS, ROOT
 
-ROOT = Path(__file__).resolve().parents[2]
-PROGRAMS = Path(sys.executable).parent
 PARTS = ("Snakefile", "params.yaml", "profiles", "workflow", "ctxgcd")
 TIMES = ("seconds", "training_seconds", "steps_per_second", "peak_memory_mb")  # of a run, not of its numbers
 

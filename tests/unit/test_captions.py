@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from tests.helpers.places import ROOT
+
 jinja2 = pytest.importorskip("jinja2", reason="Jinja2 is not installed; pip install .[workflow]")
 
-FOLDER = Path(__file__).resolve().parents[2] / "workflow/report"
+FOLDER = ROOT / "workflow/report"
 
 
 def caption(file: str, config: dict[str, Any], inputs: list[str] | None = None, **wildcards: str) -> str:

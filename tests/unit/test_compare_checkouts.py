@@ -11,9 +11,8 @@ import torch
 
 from ctxgcd.config import Params
 from ctxgcd.pipeline.resolve import resolve
+from tests.helpers.places import ROOT
 from workflow.scripts.compare_checkouts import ROWS, WAYS, compare
-
-ROOT = Path(__file__).resolve().parents[2]
 
 
 @pytest.mark.parametrize("way", WAYS)

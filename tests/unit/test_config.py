@@ -16,8 +16,7 @@ from ctxgcd.catalogue.entries import METHODS
 from ctxgcd.config import Params, check_file, parse, read
 from ctxgcd.errors import UserError
 from ctxgcd.pipeline.resolve import resolve
-
-ROOT = Path(__file__).resolve().parents[2]
+from tests.helpers.places import ROOT
 
 
 def change(config: dict[str, Any], place: str, value: Any) -> None:

@@ -14,7 +14,8 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).resolve().parents[2]
+from tests.helpers.places import ROOT
+
 PYTHON = str(sys._base_executable)  # type: ignore[attr-defined]  # without a single package
 MARKS = ".ready-*"
 

@@ -8,7 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[2]
+from tests.helpers.places import ROOT
 
 
 def accuracy(*words: str, folder: Path) -> list[float]:

@@ -12,8 +12,7 @@ import pytest
 import yaml
 
 import ctxgcd
-
-ROOT = Path(__file__).parents[2]
+from tests.helpers.places import ROOT
 
 
 def test_the_environment_of_the_rules_is_the_lock_file() -> None:

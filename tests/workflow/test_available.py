@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tests import forked
-from tests.fixtures import Painter
+from tests.helpers import forked
+from tests.helpers.layouts import Painter
+from tests.helpers.places import ROOT
 
-ROOT = Path(__file__).resolve().parents[2]
 TABLE = "main_three"
 FILES = [f"results/available/{TABLE}.{suffix}" for suffix in ("csv", "md", "tex", "html")]
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.results import ARTIST, IMAGES, NAMES, write_photographs
+from tests.helpers.results import ARTIST, IMAGES, NAMES, write_photographs
 from tests.workflow.test_workflow import EIGHT, OWN, Project, add_own, fresh, shrink, write_weights
 
 MADE = [f"results/main_{OWN}.html", f"results/figures/embedding_{OWN}.png", "results/audit_published.html"]

@@ -23,11 +23,9 @@ from ctxgcd.models.precision import has_bf16
 from ctxgcd.models.weights import build
 from ctxgcd.pipeline import code
 from ctxgcd.pipeline.digest import content_digest
-from tests.fixtures import Painter, write_fixture
-from tests.forked import snakemake
-
-ROOT = Path(__file__).resolve().parents[2]
-PROGRAMS = Path(sys.executable).parent
+from tests.helpers.forked import snakemake
+from tests.helpers.layouts import Painter, write_fixture
+from tests.helpers.places import PROGRAMS, ROOT
 
 EIGHT = ("cub", "scars", "aircraft", "cifar10", "cifar100", "imagenet_100", "herbarium_19", "imagenet_1k")
 TRAIN_PER_CLASS = {"cifar10": 20}  # of the others 2

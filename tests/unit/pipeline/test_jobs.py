@@ -15,8 +15,7 @@ from ctxgcd.pipeline import paths
 from ctxgcd.pipeline.jobs import Jobs, job_words, read_params, write_params
 from ctxgcd.pipeline.paths import Features
 from ctxgcd.pipeline.resolve import resolve
-
-ROOT = next(folder for folder in Path(__file__).parents if (folder / "params.yaml").is_file())
+from tests.helpers.places import ROOT
 
 
 def jobs(**changes: object) -> Jobs:

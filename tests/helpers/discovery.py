@@ -1,0 +1,74 @@
+"""A folder of somebody's images of four classes, with labels of some and all that a folder may hold besides."""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import timm
+import torch
+from PIL import Image
+
+from ctxgcd import api
+from tests.helpers.layouts import Painter
+
+MODEL, SIZE = "test_efficientnet", 32  # a hundredth of the smallest real one
+ODD = 'rose, "wild" <b>&\nred'  # a class's name
+PER_CLASS, LABELLED = 12, 5
+KNOWN = ("iris", ODD)
+
+
+@dataclass(frozen=True)
+class Place:
+    """A folder of images of four classes, labels of some of the first two, and how to train on them."""
+
+    root: Path
+    truth: dict[str, int]
+
+    @property
+    def options(self) -> dict[str, Any]:
+        return {"backbone": MODEL, "weights": self.root / "backbone.pth", "size": SIZE}
+
+    def discover(self, out: str, **changes: Any) -> dict[str, Any]:
+        given = {"folder": self.root / "photos", "labels": self.root / "labels.csv", "classes": 4} | self.options
+        return api.discover(out=self.root / out, **(given | changes))
+
+    def labels(self, text: str, name: str = "other.csv") -> Path:
+        (self.root / name).write_text(text, encoding="utf-8")
+        return self.root / name
+
+
+def make_place(root: Path) -> Place:
+    torch.manual_seed(0)
+    torch.save(timm.create_model(MODEL, num_classes=0).state_dict(), root / "backbone.pth")
+    painter, truth, lines = Painter(0), {}, ["\ufeffclass;path"]  # as a spreadsheet saves it
+    for number in range(4 * PER_CLASS):
+        kind = number % 4
+        path = (
+            "a ünïcode \u65e5\u672c/" if number % 3 else "deep/er/"
+        ) + f"{number:03d}{'.PNG' if number % 2 else '.jpg'}"
+        painter.save(root / "photos" / path, kind, 36, 50)
+        truth[path] = kind
+        if kind < 2 and number < 4 * LABELLED:
+            lines.append(f'"{KNOWN[kind].replace(chr(34), 2 * chr(34))}";{path}')
+    lines += [lines[1], f";{path}"]  # said twice, and not labelled
+    (root / "labels.csv").write_text("\n".join(lines), encoding="utf-8")
+    photos = root / "photos"
+    (photos / "._000.jpg").write_bytes(b"junk")
+    (photos / ".hidden").mkdir()
+    shutil.copy(photos / path, photos / ".hidden" / "1.jpg")
+    (photos / "notes.txt").write_text("no image")
+    (photos / "broken.jpg").write_bytes((photos / "deep/er/000.jpg").read_bytes()[:400])
+    (photos / "empty.png").write_bytes(b"")
+    Image.new("RGB", (1, 1)).save(photos / ("n" * 240 + ".bmp"))
+    Image.new("RGB", (20_000, 40)).save(photos / "wide.png")
+    (photos / "link.jpg").symlink_to("deep/er/000.jpg")
+    (photos / "loop").symlink_to(".")
+    return Place(root, truth)
+
+
+def table(file: Path) -> pd.DataFrame:
+    return pd.read_csv(file, keep_default_na=False)

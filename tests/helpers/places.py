@@ -1,0 +1,10 @@
+"""Where things are: the project's root, the environment's programs, data that is beside a checkout."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+PROGRAMS = Path(sys.executable).parent
+SHARED = ROOT.parent / "shared" / "data"

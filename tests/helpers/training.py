@@ -1,0 +1,160 @@
+"""A training on made-up features: its parameters, images, network, and views that note what is asked of them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import normalize
+
+from ctxgcd.catalogue.entries import load
+from ctxgcd.models.network import Network
+from ctxgcd.training import loop
+from ctxgcd.training.row import Row
+from ctxgcd.training.step_inputs import Source
+from ctxgcd.training.views import BankViews
+from ctxgcd.utils.seeding import Draws
+
+torch.set_num_threads(1)
+
+
+IMAGES, TEST, KEPT, DIM, CLASSES, BANK = 60, 10, 6, 8, 4, 3
+VARIANTS = ("paper", "released", "mended")
+
+
+def parameters(**changes: Any) -> dict[str, Any]:
+    return {
+        "method": "full",
+        "seed": 0,
+        "K": CLASSES,
+        "epochs": 5,
+        "T_warm": 2,
+        "context_delay": 0,
+        "batch_size": 8,
+        "lr": 0.1,
+        "lr_floor": 1.0e-3,
+        "momentum": 0.9,
+        "weight_decay": 5.0e-5,
+        "tail_lr_factor": 0.5,
+        "teacher_warmup_epochs": 2,
+        "teacher_temperature_start": 0.07,
+        "teacher_temperature_end": 0.04,
+        "teacher_schedule": "linear",
+        "supervised_weight": 0.35,
+        "info_nce_weight": 1.0,
+        "sup_con_weight": 1.0,
+        "entropy_weight": 1.0,
+        "student_temperature": 0.1,
+        "info_nce_temperature": 1.0,
+        "sup_con_temperature": 0.07,
+        "variant": "paper",
+        "context_terms": ["L_n", "L_c"],
+        "k": 4,
+        "lambda_n": 0.1,
+        "lambda_c": 0.3,
+        "precision": "float32",
+        "neighbour_images": 13,  # three queries of four images: 12, so that no pair of views is mistaken for a batch
+        "reciprocal": "batch",
+        "delta": 1.0,
+        "tau": 0.5,
+    } | changes
+
+
+SIMGCD = {"method": "simgcd"}
+ABOUT = {"identity": "0123456789abcdef", "split_sha256": "a", "code": "b"}
+CONTROL = {"lambda_n": 0.0, "lambda_c": 0.0}
+
+
+def made_up() -> tuple[Tensor, Tensor, Tensor]:
+    """A bank [BANK, IMAGES, KEPT], test views and labels: four blurred classes, two of them old."""
+    stream = torch.Generator().manual_seed(0)
+    centres = torch.randn(CLASSES, KEPT, generator=stream) * 2
+    classes = torch.arange(IMAGES + TEST) % CLASSES
+    clean = centres[classes]
+    test_view = clean + torch.randn(clean.shape, generator=stream) * 0.5
+    bank = torch.stack([clean[:IMAGES] + torch.randn(IMAGES, KEPT, generator=stream) * 0.5 for _ in range(BANK)])
+    labelled = (classes[:IMAGES] < 2) & (torch.arange(IMAGES) % 8 < 4)
+    return bank, test_view, classes[:IMAGES].where(labelled, torch.tensor(-1))
+
+
+class Recorder:
+    """Views that note what is asked of them, and can break off."""
+
+    def __init__(self, inner: BankViews, stop_at: int | None = None) -> None:
+        self.inner, self.stop_at = inner, stop_at
+        self.asked: list[tuple[Tensor, Tensor]] = []
+
+    def pair(self, ids: Tensor, drawn: Draws) -> Tensor:
+        if len(self.asked) == self.stop_at:
+            raise KeyboardInterrupt
+        rows = self.inner.pair(ids, drawn)
+        self.asked.append((ids.clone(), rows.clone()))
+        return rows
+
+    def train(self, ids: Tensor, drawn: Draws) -> Tensor:
+        return self.inner.train(ids, drawn)
+
+    def test(self, ids: Tensor) -> Tensor:
+        return self.inner.test(ids)
+
+    def of(self, images: int) -> list[tuple[Tensor, Tensor]]:
+        return [asked for asked in self.asked if len(asked[0]) == images]
+
+
+def network(seed: int) -> Network:
+    tail = nn.Linear(KEPT, DIM, device="meta").to_empty(device="cpu")
+    stream = torch.Generator().manual_seed(99)
+    with torch.no_grad():
+        for parameter in tail.parameters():
+            parameter.copy_(torch.randn(parameter.shape, generator=stream) * 0.5)
+    return Network(tail, DIM, CLASSES, 16, 7, seed)
+
+
+@dataclass
+class Training:
+    """A run and its images."""
+
+    row: Row
+    source: Source
+
+    def train(self) -> None:
+        loop.train(self.row, self.source)
+
+    def features(self, ids: Tensor) -> Tensor:
+        return self.source.features(self.row.network, ids)
+
+
+def training(
+    folder: Path, changes: dict[str, Any], stop_at: int | None = None, start: int | None = None, name: str = "last.pt"
+) -> tuple[Training, Recorder]:
+    """A training on the made-up data; `start`: a seed of the heads other than the run's own."""
+    p = parameters(**changes)
+    bank, test_view, labels = made_up()
+    recorder = Recorder(BankViews(bank, test_view), stop_at)
+    net = network(p["seed"] if start is None else start)
+    row = Row(load(p["method"])(p), net.eval(), folder / name, "made-up", ABOUT)
+    return Training(row, Source(recorder, labels, p["precision"], p["seed"])), recorder
+
+
+def trained(folder: Path, name: str, **changes: Any) -> tuple[Training, Recorder]:
+    made, recorder = training(folder, changes, name=name)
+    made.train()
+    return made, recorder
+
+
+def equal(one: Training, other: Training) -> bool:
+    first, second = one.row.network.state_dict(), other.row.network.state_dict()
+    return all(torch.equal(first[name], second[name]) for name in first) and one.row.history == other.row.history
+
+
+# -- neighbours ------------------------------------------------------------------------------------------
+
+
+def slow_lists(features: Tensor, k: int) -> list[list[int]]:
+    """Each image's k most similar others, by sorting."""
+    z = normalize(features, dim=1)
+    table = (z @ z.T).tolist()
+    return [sorted((j for j in range(len(z)) if j != i), key=lambda j: -row[j])[:k] for i, row in enumerate(table)]

@@ -1,0 +1,96 @@
+"""Options, images and folders that cannot be used."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ctxgcd.cli.command import main
+from ctxgcd.errors import UserError
+from tests.helpers.discovery import MODEL, Place, table
+from tests.helpers.layouts import Painter
+
+
+def test_one_labelled_class_of_a_handful_of_images(place: Place, tmp_path: Path) -> None:
+    painter = Painter(2)
+    for number in range(5):
+        painter.save(tmp_path / "photos" / f"{number}.png", number % 2, 20, 30)
+    labels = place.labels("path,class\n0.png,x\n")
+    found = place.discover(str(tmp_path / "out"), folder=tmp_path / "photos", labels=labels, classes=2)
+    assert len(table(tmp_path / "out/predictions.csv")) == 4
+    assert any("batch_size is 5" in line for line in found["adapted"])
+
+
+@pytest.mark.parametrize(
+    ("changes", "problem"),
+    [
+        ({"folder": Path("nowhere")}, "nowhere is no folder"),
+        ({"settings": "quik"}, "--settings: unknown preset 'quik'; did you mean 'quick'"),
+        ({"backbone": "efficientnet_lite", "weights": None}, "did you mean 'efficientnet_lite0'"),
+        ({"weights": None}, f"--backbone {MODEL} needs its weights"),
+        ({"weights": Path("nowhere.pth")}, "weights of test_efficientnet: nowhere.pth does not exist"),
+        ({"backbone": "efficientnet_lite0"}, "do not fit"),
+        ({"size": 4}, "--size is 4; give 8 to 1,024 pixels"),
+        ({"size": 5000}, "--size is 5000; give 8 to 1,024 pixels"),
+        ({"seed": -1}, "--seed is -1; give a whole number from 0 to 4294967295"),
+        ({"seed": 2**32}, "--seed is 4294967296; give a whole number from 0 to 4294967295"),
+    ],
+)
+def test_options_that_cannot_be_used(place: Place, tmp_path: Path, changes: dict[str, Any], problem: str) -> None:
+    with pytest.raises(UserError, match=problem):
+        place.discover(str(tmp_path / "out"), **changes)
+
+
+def test_what_a_camera_and_a_careless_hand_leave(place: Place, tmp_path: Path) -> None:
+    """Links to nowhere, kinds that are not read, a class without a readable image, names that differ in case."""
+    painter, photos = Painter(3), tmp_path / "photos"
+    for number in range(8):
+        painter.save(photos / f"{number}.png", number % 2, 20, 30)
+    (photos / "gone.jpg").symlink_to("nowhere.jpg")
+    (photos / "a.HEIC").write_bytes(b"")
+    (photos / "b.gif").write_bytes(b"")
+    labels = place.labels("Path,Class\n0.png,wren\n1.png,Wren\ngone.jpg,lark\n")
+    found = place.discover(str(tmp_path / "out"), folder=photos, labels=labels, classes=4)
+    assert (found["images"], found["unreadable"], found["known"]) == (8, 1, 2)
+    assert table(tmp_path / "out/unreadable.csv")["path"].tolist() == ["gone.jpg"]
+    for note in (
+        "other.csv: 'wren' and 'Wren' count as two classes",
+        "files that are not read: 1 .gif, 1 .heic; save them as JPEG to take them in",
+        "no labelled image of lark can be read, so it is none of the known classes",
+    ):
+        assert note in found["notes"]
+
+
+def test_nothing_is_written_over(
+    place: Place, out: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shutil.copytree(place.root / "photos" / "deep", tmp_path / "few")
+
+    def predict(*words: str) -> str:
+        monkeypatch.setattr(sys, "argv", ["ctxgcd", "predict", str(out / "model"), str(tmp_path / "few"), *words])
+        main()
+        return capsys.readouterr().out
+
+    before = (out / "predictions.csv").read_bytes()
+    with pytest.raises(SystemExit, match="2"):
+        predict("--out", str(out / "predictions.csv"))
+    assert "exists and was not written by `ctxgcd predict`; name another file with --out" in capsys.readouterr().err
+    assert (out / "predictions.csv").read_bytes() == before
+    own = "--out", str(tmp_path / "p.csv")
+    assert predict(*own) == predict(*own)
+    with pytest.raises(SystemExit, match="2"):
+        predict("--threshold", "nan")
+    assert "--threshold is nan; a score lies between -1 and 1" in capsys.readouterr().err
+    (tmp_path / "file").touch()
+    with pytest.raises(UserError, match="file is a file; name a new or an empty folder with --out"):
+        place.discover(str(tmp_path / "file"))
+
+
+def test_a_folder_of_other_files_is_left_alone(place: Place) -> None:
+    for out in ("photos", "."):
+        with pytest.raises(UserError, match="holds other files; name a new or an empty folder"):
+            place.discover(out)

@@ -1,0 +1,232 @@
+"""Tables of labels: as spreadsheets save them, in other Unicode forms, and those that cannot be used."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import unicodedata
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ctxgcd import api
+from ctxgcd.benchmarks.readers.own_images import images_below
+from ctxgcd.discover.split import read_labels
+from ctxgcd.errors import UserError
+from tests.helpers.discovery import Place, table
+from tests.helpers.layouts import Painter
+
+FIRST = "deep/er/000.jpg"
+
+
+@pytest.mark.parametrize(
+    ("text", "classes", "problem"),
+    [
+        ("", 4, r"other.csv is empty"),
+        ("path,class\n", 4, r"other.csv labels no image; give some images of at least one known class a label"),
+        (f"path,class\n{FIRST},\n", 4, r"labels no image"),
+        (f"path,klass\n{FIRST},iris\n", 4, r"has the columns path, klass, expected class"),
+        (f"{FIRST},iris\n", 4, r"other.csv line 1 is 'deep/er/000.jpg,iris', which names .* must be path,class"),
+        (f"sep=;\n{FIRST};iris\n", 4, r"other.csv line 2 is .*; the first line must be path,class"),
+        (f"path,class,name\n{FIRST},0,iris\n", 4, r"has the columns class and name, .* keep just that one"),
+        (f"File,Label,Class_name\n{FIRST},0,iris\n", 4, r"has the columns class_name and label, .* call it class"),
+        (
+            "path,class\ndeep/er/00.jpg,iris\n",
+            4,
+            r"labels 1 image that is not in .*: line 2 'deep/er/00.jpg' \(did you mean 'deep/er/0\d0.jpg'\?\); write",
+        ),
+        (
+            f"path,class\n{FIRST},iris\n./{FIRST},rose\n",
+            4,
+            r"says two things of the image deep/er/000.jpg, on lines 2 and 3",
+        ),
+        (f"path,class\n{FIRST},iris\n", "auto", r"needs labelled images of at least 2 classes"),
+        (
+            f"path,class\n{FIRST},iris\ndeep/er/003.PNG,b\ndeep/er/006.jpg,c\n",
+            2,
+            r"--classes is 2, but the labels name 3 classes \('b', 'c', 'iris'\); give",
+        ),
+        (f"path,class\n{FIRST},iris\n", 1, r"--classes is 1, but the labels name 1 class \('iris'\); .* at least 2"),
+        (f"path,class\n{FIRST},iris\n", 1000, r"999 new classes cannot be found among 52 unlabelled images"),
+        (f"path,class\n{FIRST},iris\ndeep/er/003.PNG,ro\0se\n", 4, r"other.csv line 3 has a NUL byte, .* delete it"),
+        (f'path,class\n{FIRST},a\n"no\t\nwhere.png",b\n', 4, r"is not in .*: line 4 'no\\t\\nwhere.png' \(did"),
+        ("path,class\nbroken.jpg,iris\n", 4, r"no labelled image can be read"),
+    ],
+)
+def test_labels_that_cannot_be_used(place: Place, tmp_path: Path, text: str, classes: Any, problem: str) -> None:
+    with pytest.raises(UserError, match=problem):
+        place.discover(str(tmp_path / "out"), labels=place.labels(text), classes=classes)
+
+
+def test_all_labelled(place: Place, tmp_path: Path) -> None:
+    painter = Painter(1)
+    for name in "ab":
+        painter.save(tmp_path / "photos" / f"{name}.png", 0, 20, 30)
+    labels = place.labels("path,class\na.png,x\nb.png,y\n")
+    with pytest.raises(UserError, match="all 2 images have a label, so there is nothing to discover"):
+        place.discover(str(tmp_path / "out"), folder=tmp_path / "photos", labels=labels)
+
+
+@pytest.mark.parametrize(
+    ("written", "said"),
+    [
+        (["a.jpge"], "labels 1 image that is not in {photos}: line 3 'a.jpge' (did you mean 'a.jpg'?); write paths"),
+        (
+            ["a.jpge", "zzzzzzz", "SUB/foto 101.JPG"],
+            "labels 3 images that are not in {photos}: line 3 'a.jpge' (did you mean 'a.jpg'?), line 4 'zzzzzzz', "
+            "line 5 'SUB/foto 101.JPG' (did you mean 'sub/Foto 101.jpg'?); write paths relative to that folder",
+        ),
+        (
+            ["zzzzzzz", "yyyyyyy", "xxxxxxx", "vvvvvvv", "wwwwwww"],
+            "labels 5 images that are not in {photos}: line 3 'zzzzzzz', line 4 'yyyyyyy', line 5 'xxxxxxx' and 2 more",
+        ),
+        # The file of that name, not the one whose path has the most alike letters.
+        (["C:\\Users\\me\\photos\\Foto 101.jpg"], "line 3 'C:/Users/me/photos/Foto 101.jpg' (did you mean 'sub/Foto"),
+        (
+            ["/home/me/photos/sub/Foto 101.jpg"],
+            "line 3 '/home/me/photos/sub/Foto 101.jpg' (did you mean 'sub/Foto 101.jpg'?)",
+        ),
+        (["D:/b/d.jpg"], "line 3 'D:/b/d.jpg' (did you mean 'b/d.jpg'?); write paths relative to that folder"),
+        (["D:/Foto 103.jpg"], "line 3 'D:/Foto 103.jpg'; write paths relative to that folder"),
+    ],
+)
+def test_labels_of_images_that_are_not_there(place: Place, tmp_path: Path, written: list[str], said: str) -> None:
+    there = ("a.jpg", "b.jpg", "Foto 102.jpg", "sub/Foto 101.jpg", "a/d.jpg", "b/d.jpg", "c/d.jpg")
+    photos, paths = photos_of(tmp_path / "photos", *there)
+    labels = place.labels("path,class\nb.jpg,wren\n" + "".join(f"{path},ant\n" for path in written))
+    with pytest.raises(UserError) as raised:
+        read_labels(labels, photos, paths)
+    assert said.format(photos=photos) in str(raised.value)
+
+
+def test_columns_that_are_swapped(place: Place, tmp_path: Path) -> None:
+    """Two images of one class would be two things said of one image."""
+    photos, paths = photos_of(tmp_path / "photos", "a.png", "sub/b.png", f"{NFC}.png", "d.png")
+    lines = f"Albatros à pieds noirs,./sub/b.png\nAlbatros à pieds noirs,a.png\nwren,{NFD}.png\n"
+    with pytest.raises(UserError) as raised:
+        read_labels(place.labels(f"File,Label\n,a.png\n{lines}"), photos, paths)
+    assert str(raised.value) == (
+        f"the columns file and label of {place.root / 'other.csv'} look swapped: line 3 has the file 'Albatros à pieds "
+        "noirs' and the label './sub/b.png'; swap their names in the first line"
+    )
+    labels, _ = read_labels(place.labels(f"label,file\n{lines}"), photos, paths)
+    assert len(labels) == 3
+    # A class may have an image's name.
+    assert read_labels(place.labels("path,class\na.png,d.png\n"), photos, paths)[0] == {"a.png": "d.png"}
+
+
+def test_full_paths_are_labels_too(place: Place) -> None:
+    photos = place.root / "photos"
+    labels, _ = read_labels(place.labels(f"file\tlabel\n{photos / FIRST}\tiris\n"), photos, list(place.truth))
+    assert labels == {FIRST: "iris"}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"sep=;\r\npath;class\r\n{FIRST};iris\r\n",
+        f"path,class,,\n{FIRST},iris,,\n,,,\n",
+        f"path,class\n{FIRST},iris,,\n",
+        f"Filename,Label\n{FIRST},iris\n",
+        f"IMAGE,Class_Name,name of the photographer\n{FIRST},iris,Ann\n",
+    ],
+)
+def test_labels_as_spreadsheets_save_them(place: Place, text: str) -> None:
+    assert read_labels(place.labels(text), place.root / "photos", list(place.truth)) == ({FIRST: "iris"}, [])
+
+
+def test_our_own_predictions_are_no_labels(place: Place, out: Path, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"in a predictions.csv it is name, while class is a number"):
+        place.discover(str(tmp_path / "out"), labels=out / "predictions.csv")
+    assert not (tmp_path / "out").exists()
+
+
+NFC, NFD = (unicodedata.normalize(form, "Käfer") for form in ("NFC", "NFD"))
+
+
+def photos_of(folder: Path, *paths: str | bytes) -> tuple[Path, list[str]]:
+    """A folder of small images at these paths, and the paths that are read of it."""
+    for number, path in enumerate(paths):
+        file = Path(os.fsdecode(os.fsencode(folder) + b"/" + os.fsencode(path)))
+        Painter(number).save(file.with_suffix(".png"), number % 2, 20, 30)
+        file.with_suffix(".png").rename(file)
+    return folder, images_below(folder)
+
+
+@pytest.mark.parametrize(("on_disk", "written"), [(NFC, NFD), (NFD, NFC)])
+def test_labels_in_another_unicode_form(place: Place, tmp_path: Path, on_disk: str, written: str) -> None:
+    photos, paths = photos_of(tmp_path / on_disk, f"{on_disk}/{on_disk}.png", "a.png", "b.png")
+    full = str(photos).replace(on_disk, written)
+    labels = place.labels(f"path,class\n./{written}/{written}.png,{NFC}\n{full}/a.png,{NFD}\nb.png,wren\n")
+    of, said = read_labels(labels, photos, paths)
+    assert of == {f"{on_disk}/{on_disk}.png": NFC, "a.png": NFC, "b.png": "wren"}
+    assert said == [f"other.csv: classes written in more than one Unicode form, which count as one class each: '{NFC}'"]
+
+
+def test_a_class_of_one_form_keeps_its_name(place: Place, tmp_path: Path) -> None:
+    photos, paths = photos_of(tmp_path / "photos", "a.png", "b.png")
+    assert read_labels(place.labels(f"path,class\na.png,{NFD}\n"), photos, paths) == ({"a.png": NFD}, [])
+
+
+def test_two_files_whose_names_differ_in_their_unicode_form(place: Place, tmp_path: Path) -> None:
+    photos, paths = photos_of(tmp_path / "photos", f"{NFC}-{NFC}.png", f"{NFD}-{NFD}.png")
+    labels = place.labels(f"path,class\n{NFC}-{NFC}.png,ant\n{NFD}-{NFD}.png,bee\n")
+    of, said = read_labels(labels, photos, paths)
+    assert of == {f"{NFC}-{NFC}.png": "ant", f"{NFD}-{NFD}.png": "bee"}
+    assert said == [f"different images whose names differ in their Unicode form only: '{NFC}-{NFC}.png'"]
+    with pytest.raises(
+        UserError, match=r"may be '.*\\u0308.*' or 'K\\xe4fer.*photos, which differ in their Unicode form"
+    ):
+        read_labels(place.labels(f"path,class\n{NFC}-{NFD}.png,ant\n"), photos, paths)
+
+
+def test_one_image_labelled_in_two_forms(place: Place, tmp_path: Path) -> None:
+    photos, paths = photos_of(tmp_path / "photos", f"{NFC}.png")
+    text = f"path,class\n{NFC}.png,ant\n{NFD}.png,"
+    assert read_labels(place.labels(f"{text}ant\n"), photos, paths)[0] == {f"{NFC}.png": "ant"}
+    with pytest.raises(UserError, match=r"says two things of the image .*, on lines 2 and 3"):
+        read_labels(place.labels(f"{text}bee\n"), photos, paths)
+
+
+def test_labels_of_files_that_are_left_out(place: Place, tmp_path: Path) -> None:
+    """A camera's own format, hidden files: they are there, so a label of them is not a mistyped name."""
+    photos, paths = photos_of(tmp_path / "photos", "a.png", "b.png", "c.HEIC", f"{NFD}.heif", ".d.png", ".e/f.png")
+    left_out = ["c.HEIC", f"{NFC}.heif", ".d.png", ".e/f.png"]
+    lines = "".join(f"{path},lark\n" for path in left_out)
+    of, said = read_labels(place.labels(f"path,class\na.png,wren\n{lines}"), photos, paths)
+    assert of == {"a.png": "wren"}
+    assert said == [
+        "other.csv: ignored the labels of files which are left out, hidden or of a format that is not read: "
+        f"{', '.join(map(repr, left_out))}; save them as JPEG to take them in",
+        "no labelled image of lark can be read, so it is none of the known classes",
+    ]
+    with pytest.raises(UserError, match="labels no image that can be read, but files which are left out, hidden or"):
+        read_labels(place.labels(f"path,class\n{lines}"), photos, paths)
+    shutil.copy(photos / "c.HEIC", tmp_path / "g.HEIC")
+    for path in ("g.HEIC", "../g.HEIC", str(tmp_path / "g.HEIC")):
+        with pytest.raises(UserError, match="labels 1 image that is not in"):
+            read_labels(place.labels(f"path,class\na.png,wren\n{path},lark\n"), photos, paths)
+
+
+def test_names_that_no_table_can_keep(place: Place, out: Path, tmp_path: Path) -> None:
+    """Names in Latin-1, with a carriage return: all are listed, and left out as images that cannot be read."""
+    odd = [b"\xe4/3.png", b"k\xe4fer.png", b"a\rb.png"]
+    photos, paths = photos_of(tmp_path / "photos", "0.png", "1.png", "2.png", *odd, b"notes\xff.txt")
+    assert paths == ["0.png", "1.png", "2.png"]
+    labels = place.labels("path,class\n0.png,x\n")
+    found = place.discover(str(tmp_path / "out"), folder=photos, labels=labels, classes=2)
+    assert (found["images"], found["unreadable"]) == (3, 3)
+    assert "3 images cannot be read: see unreadable.csv" in found["notes"]
+    unreadable = table(tmp_path / "out/unreadable.csv").set_index("path")["reason"].to_dict()
+    assert unreadable == {
+        "\\xe4/3.png": "its name is not UTF-8; rename it",
+        "k\\xe4fer.png": "its name is not UTF-8; rename it",
+        "a\\rb.png": "its name has a carriage return; rename it",
+    }
+    predicted, about = api.predict(out / "model", photos)
+    assert (predicted["path"].tolist(), about["unreadable"]) == (paths, unreadable)
+    for path in paths:
+        (photos / path).unlink()
+    with pytest.raises(UserError, match=r"holds no image; .*rename 'a\\rb.png', 'k\\xe4fer.png', .* to take them in"):
+        images_below(photos)

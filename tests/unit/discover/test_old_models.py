@@ -1,0 +1,36 @@
+"""Models that earlier versions of `ctxgcd discover` have written are read, and tell the same classes."""
+
+from __future__ import annotations
+
+import json
+import lzma
+import shutil
+from pathlib import Path
+
+import pytest
+
+from ctxgcd import api
+from tests.discover_model import TOLD, draw
+from tests.helpers.places import ROOT
+
+KEPT = sorted((ROOT / "tests").glob("discover_model_v*"))
+
+
+def test_there_are_old_models() -> None:
+    assert KEPT
+
+
+@pytest.mark.parametrize("kept", KEPT, ids=lambda folder: folder.name)
+def test_an_old_model_predicts_what_it_did(kept: Path, tmp_path: Path) -> None:
+    model, images = tmp_path / "model", tmp_path / "images"
+    model.mkdir()
+    (model / "model.pt").write_bytes(lzma.decompress((kept / "model.pt.xz").read_bytes()))
+    shutil.copy(kept / "params.yaml", model)
+    draw(images, 1, 8)
+    expected = json.loads((kept / "predictions.json").read_text())
+    table, told = api.predict(model, images)
+    assert told["threshold"] == expected["threshold"]
+    found = table[TOLD].to_dict("records")
+    for row, before in zip(found, expected["predictions"], strict=True):
+        near = {name: pytest.approx(before[name], abs=1.01e-4) for name in ("confidence", "score")}  # rounded to 1e-4
+        assert row == before | near

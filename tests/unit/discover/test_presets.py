@@ -1,0 +1,67 @@
+"""Settings that fit the images, and agree with the workflow's."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from ctxgcd.config import Params
+from ctxgcd.discover.presets import chosen, estimate_of, fitted, read_presets
+from ctxgcd.errors import UserError
+from tests.helpers.discovery import Place
+
+
+def test_the_paper_settings_without_a_network(place: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Weights that cannot be fetched are told before OUT is made, with the option that names a file of them."""
+    (tmp_path / "mirror").mkdir()
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    monkeypatch.delenv("CTXGCD_DATA", raising=False)
+    monkeypatch.setenv("CTXGCD_MIRROR", (tmp_path / "mirror").as_uri())
+    with pytest.raises(
+        UserError, match=r"pth cannot be fetched .*; how to get it: download .* --weights FILE$"
+    ) as raised:
+        place.discover(str(tmp_path / "out"), settings="long", backbone=None, weights=None)
+    assert "params.yaml" not in str(raised.value)
+    assert "data/raw" not in str(raised.value)
+    assert not list((tmp_path / "here").iterdir())
+    file = tmp_path / "here/data/raw/weights/dino_vitbase16_pretrain.pth"
+    file.parent.mkdir(parents=True)
+    file.write_bytes(b"damaged")
+    with pytest.raises(UserError, match=r"is expected; delete it to fetch it again, or download .* --weights FILE$"):
+        place.discover(str(tmp_path / "out"), settings="long", backbone=None, weights=None)
+    assert not (tmp_path / "out").exists()
+
+
+def test_presets_agree_with_the_workflow(params: Params) -> None:
+    """The long preset is the workflow's protocol and sections, and backbones are those of params.yaml."""
+    presets = read_presets()
+    assert presets.backbones == params.backbones
+    long, quick = presets.presets["long"], presets.presets["quick"]
+    assert long.protocol == params.protocols["official"]
+    assert long.methods == {method: params.methods[method] for method in ("simgcd", "full")}
+    assert quick.protocol.model_dump(exclude={"epochs"}) == params.protocols["cub50"].model_dump(exclude={"epochs"})
+    shorter = {"T_warm", "teacher_warmup_epochs"}
+    for method, values in quick.methods.items():
+        of_cub50 = {**params.methods[method], **params.benchmarks["cub50"].methods[method]}
+        assert values.keys() == of_cub50.keys()
+        assert {key for key in values if values[key] != of_cub50[key]} <= shorter
+
+
+def test_backbones_bring_their_sizes() -> None:
+    assert (chosen("quick", None, None, None)["resize"], chosen("quick", None, None, None)["crop"]) == (110, 96)
+    dino = chosen("quick", "dino_vitb16", "w.pth", None)
+    assert (dino["crop"], dino["tail_lr_factor"], dino["weights"], dino["sha256"]) == (224, 1.0, "w.pth", "")
+    assert chosen("long", None, None, None)["model"] == "vit_base_patch16_224.dino"
+    assert (chosen(*("quick", None, None), 64)["resize"], chosen("quick", None, None, 64)["crop"]) == (73, 64)
+
+
+@pytest.mark.parametrize(
+    ("images", "batch", "k"), [(5, 5, 2), (40, 16, 8), (300, 37, 10), (1024, 128, 10), (9999, 128, 10)]
+)
+def test_small_sets_have_small_batches(images: int, batch: int, k: int) -> None:
+    made, said = fitted(chosen("quick", None, None, None), images)
+    assert (made["batch_size"], made["k"]) == (batch, k)
+    assert bool(said) == (images < 1024)
+    assert estimate_of(images, 2, 1)["most"] == min(200, max(images // 4, 4))

