@@ -40,7 +40,7 @@ from ctxgcd.report.run_section import embedding_block, gallery_blocks, read_made
 from ctxgcd.report.tables import table_grids
 from ctxgcd.report.thumbnails import COLUMNS, sheet, square, thumbnail
 from ctxgcd.tables.aggregate import read_long
-from ctxgcd.tables.render import as_markdown
+from ctxgcd.tables.escapes import as_markdown
 from tests.results import ARTIST, FILE, NAMES, write_results, write_table
 from tests.unit.test_tables import three
 
