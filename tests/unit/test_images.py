@@ -24,9 +24,10 @@ from ctxgcd.benchmarks.readers.decoding import open_rgb
 from ctxgcd.benchmarks.readers.registry import SOURCES
 from ctxgcd.errors import UserError
 from ctxgcd.images.pack import pack
+from ctxgcd.images.packed import pixels_file
 from ctxgcd.images.resize import resize_shorter
 from ctxgcd.images.sampler import draw_batches
-from ctxgcd.images.store import Store, open_store, pixels_file
+from ctxgcd.images.store import Store, open_store
 from ctxgcd.images.views import Cropper
 from ctxgcd.models.backbone import Backbone
 from ctxgcd.models.features import extract_test_view, extract_view_bank, load_kept
