@@ -9,7 +9,8 @@ from typing import Any
 from ctxgcd.config import Params
 from ctxgcd.images.packed import open_packed, pixels_file
 from ctxgcd.pipeline.runs import Run
-from ctxgcd.pipeline.targets import SHOWN, asked_runs, benchmark_files, existing_metrics, planned_rows, shown_run
+from ctxgcd.pipeline.tables import SHOWN, asked_runs, existing_metrics, planned_rows, shown_run
+from ctxgcd.pipeline.targets import benchmark_files
 from ctxgcd.report.grid import Cell, Grid, grid_of_listing
 from ctxgcd.report.page import Block, Notes, Section, png, write_page
 from ctxgcd.report.run_section import confusion_sections, embedding_block, failings, gallery_blocks, read_made

@@ -10,7 +10,7 @@ import pandas as pd
 
 from ctxgcd.config import Params
 from ctxgcd.pipeline.resolve import backbone_of
-from ctxgcd.pipeline.targets import table_benchmarks
+from ctxgcd.pipeline.tables import table_benchmarks
 from ctxgcd.report.grid import Grid, grid_of_listing, grid_of_table
 from ctxgcd.tables.aggregate import read_long
 from ctxgcd.tables.display import benchmark_name
