@@ -26,7 +26,7 @@ include: "workflow/rules/report.smk"
 rule all_tables:
     default_target: True
     input:
-        [paths.table_files(table) for table in targets.all_tables(PARAMS)],
+        [paths.table_files(table) for table in tables.all_tables(PARAMS)],
         paths.table_files("audit_published"),
     message:
         "All tables of the paper are in results/"

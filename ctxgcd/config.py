@@ -148,7 +148,8 @@ def _kind_of(entry: Any) -> str:
 
 
 Benchmark = Official | Own
-KINDS: dict[Any, type[Closed]] = {"[official]": Official, "[own]": Own}  # pydantic's word for each, not params.yaml's
+# By pydantic's word for each, not params.yaml's.
+BENCHMARK_KINDS: dict[Any, type[Closed]] = {"[official]": Official, "[own]": Own}
 OneBenchmark = Annotated[Annotated[Official, Tag("[official]")] | Annotated[Own, Tag("[own]")], Discriminator(_kind_of)]
 
 
@@ -375,7 +376,7 @@ def _faults(
 
 def _sentence(model: type[BaseModel], fault: Any, origin: str, within: str) -> str:
     # Without pydantic's names for the members of a union.
-    loc = [str(part) for part in fault["loc"] if part not in {*KINDS, "Images", "[key]"}]
+    loc = [str(part) for part in fault["loc"] if part not in {*BENCHMARK_KINDS, "Images", "[key]"}]
     loc = [*filter(None, [within]), *loc]
     place = ".".join(loc)
     message = fault["msg"].removeprefix("Value error, ")
@@ -400,8 +401,8 @@ def _sentence(model: type[BaseModel], fault: Any, origin: str, within: str) -> s
 def _fields_at(model: type[BaseModel], loc: tuple[int | str, ...]) -> list[str]:
     """Names of the fields of the section at `loc`; a mapping of sections counts as its section."""
     for part in loc:
-        if part in KINDS:
-            model = KINDS[part]
+        if part in BENCHMARK_KINDS:
+            model = BENCHMARK_KINDS[part]
             continue
         field = model.model_fields.get(str(part))
         candidates = [field.annotation, *getattr(field.annotation, "__args__", ())] if field else [model]

@@ -13,7 +13,7 @@ from ctxgcd.benchmarks.places import use_places
 from ctxgcd.config import Official
 from ctxgcd.config import parse as parse_params
 from ctxgcd.errors import UserError
-from ctxgcd.pipeline import available, code, equality, paths, targets
+from ctxgcd.pipeline import available, code, equality, paths, tables, targets
 from ctxgcd.pipeline.failed_jobs import repeat_last_words
 from ctxgcd.pipeline.jobs import Jobs, job_words, write_params
 from ctxgcd.pipeline.resolve import estimate_of, limits_of, protocol_of

@@ -3,11 +3,11 @@
 
 rule table:
     input:
-        lambda w: metrics_of(targets.table_runs(PARAMS, f"{w.kind}_{w.name}")),
+        lambda w: metrics_of(tables.table_runs(PARAMS, f"{w.kind}_{w.name}")),
     output:
         [
             f"results/{{kind}}_{{name}}.{suffix}"
-            for suffix in paths.FORMATS
+            for suffix in paths.TABLE_FORMATS
             if suffix != "html"
         ],
         report(
@@ -20,7 +20,7 @@ rule table:
     log:
         "work/logs/table/{kind}_{name}.log",
     wildcard_constraints:
-        kind="|".join(paths.KINDS),
+        kind="|".join(paths.TABLE_KINDS),
         name=r"\w+",
     conda:
         "../envs/ctxgcd.yaml"
@@ -93,7 +93,7 @@ rule audit_published:
     output:
         [
             f"results/audit_published.{suffix}"
-            for suffix in paths.FORMATS
+            for suffix in paths.TABLE_FORMATS
             if suffix != "html"
         ],
         report(
@@ -120,7 +120,7 @@ rule curves:
     input:
         lambda w: [
             run.file("history.csv")
-            for run in targets.runs_of(PARAMS, "main", w.benchmark)
+            for run in tables.runs_of(PARAMS, "main", w.benchmark)
             if parse_row(run.row).trains
         ],
     output:
@@ -170,10 +170,10 @@ rule sensitivity_figure:
 
 rule embedding:
     input:
-        predictions=lambda w: targets.shown_run(PARAMS, w.benchmark).file(
+        predictions=lambda w: tables.shown_run(PARAMS, w.benchmark).file(
             "predictions.csv"
         ),
-        embeddings=lambda w: targets.shown_run(PARAMS, w.benchmark).file(
+        embeddings=lambda w: tables.shown_run(PARAMS, w.benchmark).file(
             "embeddings.npz"
         ),
         split=ancient("results/splits/{benchmark}.csv"),
@@ -190,7 +190,7 @@ rule embedding:
     conda:
         "../envs/ctxgcd.yaml"
     params:
-        run=lambda w: f"{targets.SHOWN}, seed {targets.shown_run(PARAMS, w.benchmark).seed}",
+        run=lambda w: f"{tables.SHOWN}, seed {tables.shown_run(PARAMS, w.benchmark).seed}",
         code=code.script("draw_embedding").hash,
     message:
         "Drawing the features of {wildcards.benchmark}"
