@@ -229,7 +229,7 @@ def test_a_killed_discovery_goes_on_to_the_same_result(place: Place, out: Path, 
     assert re.search(r"goes on after epoch \d", again.stderr)
     assert "view bank" not in again.stderr
     assert bank.stat().st_mtime_ns == stamp
-    assert f"look at {mine / 'report.html'}" in again.stdout
+    assert f"report: {mine / 'report.html'}" in again.stdout
     assert (mine / "predictions.csv").read_bytes() == (out / "predictions.csv").read_bytes()
 
 
@@ -481,13 +481,16 @@ TO = ("discover photos --labels l.csv --classes 2 --out", "predict model photos 
         ("predict model photos --out shut/p.csv", "shut/p.csv cannot be read or written (Permission denied)"),
         ("predict model photos --out locked/p.csv", "locked/p.csv cannot be read or written (Permission denied)"),
         ("predict model photos --out photos", "photos is a folder; name a file"),
-        ("predict model photos --out l.csv", "l.csv exists and was not written by `ctxgcd predict`; name another file"),
+        (
+            "predict model photos --out l.csv",
+            "l.csv exists and was not written by `ctxgcd predict`; choose another file",
+        ),
         *(
-            (f"{words} l.csv/o", "l.csv is a file, so no folder can be made below it; name another place")
+            (f"{words} l.csv/o", "l.csv is a file, so no folder can be created below it; choose another path")
             for words in TO
         ),
         *(
-            (f"{words} gone", "gone is a link to nowhere, which does not exist; delete the link or name")
+            (f"{words} gone", "gone is a link to nowhere, which does not exist; delete the link or choose")
             for words in TO
         ),
         *((f"{words} gone/o", "gone is a link to nowhere, which does not exist; delete the link") for words in TO),
@@ -548,7 +551,7 @@ def test_the_command_prints_progress_on_stderr_and_results_on_stdout(
     said = capsys.readouterr()
     assert re.fullmatch(r"51 images classified, \d+ of them none of these classes .*new.csv\n", said.out)
     assert "classified: 51 of 51 images" in said.err
-    assert "note: broken.jpg is left out" in said.err
+    assert "note: broken.jpg is skipped" in said.err
     assert len(table(made)) == 51
 
 
@@ -645,7 +648,7 @@ FIRST = "deep/er/000.jpg"
         (
             f"path,class\n{FIRST},iris\n./{FIRST},rose\n",
             4,
-            r"says two things of the image deep/er/000.jpg, on lines 2 and 3",
+            r"has different rows for the image deep/er/000.jpg, on lines 2 and 3",
         ),
         (f"path,class\n{FIRST},iris\n", "auto", r"needs labelled images of at least 2 classes"),
         (
@@ -655,7 +658,11 @@ FIRST = "deep/er/000.jpg"
         ),
         (f"path,class\n{FIRST},iris\n", 1, r"--classes is 1, but the labels name 1 class \('iris'\); .* at least 2"),
         (f"path,class\n{FIRST},iris\n", 1000, r"999 new classes cannot be found among 52 unlabelled images"),
-        (f"path,class\n{FIRST},iris\ndeep/er/003.PNG,ro\0se\n", 4, r"other.csv line 3 has a NUL byte, .* delete it"),
+        (
+            f"path,class\n{FIRST},iris\ndeep/er/003.PNG,ro\0se\n",
+            4,
+            r"other.csv line 3 contains a NUL byte, .* delete it",
+        ),
         (f'path,class\n{FIRST},a\n"no\t\nwhere.png",b\n', 4, r"is not in .*: line 4 'no\\t\\nwhere.png' \(did"),
         ("path,class\nbroken.jpg,iris\n", 4, r"no labelled image can be read"),
     ],
@@ -802,9 +809,9 @@ def test_two_files_whose_names_differ_in_their_unicode_form(place: Place, tmp_pa
     labels = place.labels(f"path,class\n{NFC}-{NFC}.png,ant\n{NFD}-{NFD}.png,bee\n")
     of, said = read_labels(labels, photos, paths)
     assert of == {f"{NFC}-{NFC}.png": "ant", f"{NFD}-{NFD}.png": "bee"}
-    assert said == [f"different images whose names differ in their Unicode form only: '{NFC}-{NFC}.png'"]
+    assert said == [f"different images whose names differ only in their Unicode form: '{NFC}-{NFC}.png'"]
     with pytest.raises(
-        UserError, match=r"may be '.*\\u0308.*' or 'K\\xe4fer.*photos, which differ in their Unicode form"
+        UserError, match=r"matches '.*\\u0308.*' and 'K\\xe4fer.*photos, which differ only in their Unicode"
     ):
         read_labels(place.labels(f"path,class\n{NFC}-{NFD}.png,ant\n"), photos, paths)
 
@@ -813,7 +820,7 @@ def test_one_image_labelled_in_two_forms(place: Place, tmp_path: Path) -> None:
     photos, paths = photos_of(tmp_path / "photos", f"{NFC}.png")
     text = f"path,class\n{NFC}.png,ant\n{NFD}.png,"
     assert read_labels(place.labels(f"{text}ant\n"), photos, paths)[0] == {f"{NFC}.png": "ant"}
-    with pytest.raises(UserError, match=r"says two things of the image .*, on lines 2 and 3"):
+    with pytest.raises(UserError, match=r"has different rows for the image .*, on lines 2 and 3"):
         read_labels(place.labels(f"{text}bee\n"), photos, paths)
 
 
@@ -923,7 +930,7 @@ def test_nothing_is_written_over(
     before = (out / "predictions.csv").read_bytes()
     with pytest.raises(SystemExit, match="2"):
         predict("--out", str(out / "predictions.csv"))
-    assert "exists and was not written by `ctxgcd predict`; name another file with --out" in capsys.readouterr().err
+    assert "exists and was not written by `ctxgcd predict`; choose another file with --out" in capsys.readouterr().err
     assert (out / "predictions.csv").read_bytes() == before
     own = "--out", str(tmp_path / "p.csv")
     assert predict(*own) == predict(*own)

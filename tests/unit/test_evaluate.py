@@ -193,7 +193,7 @@ def test_paths_in_another_unicode_form_are_joined(tmp_path: Path) -> None:
         assert (scores(found), found["n"], found["notes"]) == ([80, 100, pytest.approx(200 / 3)], 5, [])
     # The same image twice, in two forms.
     assert evaluate(*written(tmp_path, f"{predictions}{NFD}.jpg,7\n", truth))["n"] == 5
-    with pytest.raises(UserError, match=f"says two things of the image {NFD}.jpg, on lines 2 and 7"):
+    with pytest.raises(UserError, match=f"has different rows for the image {NFD}.jpg, on lines 2 and 7"):
         evaluate(*written(tmp_path, f"{predictions}{NFD}.jpg,8\n", truth))
 
 
@@ -205,14 +205,14 @@ def test_two_images_whose_names_differ_in_their_unicode_form(tmp_path: Path) -> 
     found = evaluate(*written(tmp_path, predictions, truth))
     assert scores(found) == [80, 100, pytest.approx(200 / 3)]
     [note] = found["notes"]
-    assert note.endswith(f"different images whose names differ in their Unicode form only: '{first}'")
+    assert note.endswith(f"different images whose names differ only in their Unicode form: '{first}'")
     roles = "path,class,role\n" + f"{first},cat,unlabelled\n{second},dog,labelled\nb.jpg,dog,unlabelled\n"
     with pytest.raises(UserError, match="lacks 1 of the 2 images"):
         evaluate(*written(tmp_path, f"path,predicted\n{second},1\nb.jpg,2\n", roles))
     third = {form: unicodedata.normalize(form, "Ü-Ö") for form in ("NFC", "NFD")}
     truth = f"path,class\n{third['NFC']},cat\n{third['NFD']},dog\n"
     with pytest.raises(
-        UserError, match=r"may be '\\xdc-\\xd6' or 'U\\u0308-O\\u0308' of .*truth.csv, which differ in their"
+        UserError, match=r"matches '\\xdc-\\xd6' and 'U\\u0308-O\\u0308' of .*truth.csv, which differ only in"
     ):
         evaluate(*written(tmp_path, f"path,predicted\n{third['NFC'][0]}{third['NFD'][2:]},1\n", truth))
 
@@ -267,34 +267,34 @@ def test_images_on_one_side_alone(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("predictions", "truth", "options", "words"),
     [
-        ("", TRUTH, {}, "predictions.csv is empty; write a line of column names"),
+        ("", TRUTH, {}, "predictions.csv is empty; write a line with column names"),
         ("path,predicted\n", TRUTH, {}, "has no line below its column names"),
         (PREDICTED, "path,class,old\n", {}, "truth.csv has no line below its column names"),
-        ("path,guess\na.jpg,1\n", TRUTH, {}, "has the columns path, guess, expected predicted or "),
-        ("photo,predicted\na.jpg,1\n", TRUTH, {}, "has the columns photo, predicted, expected path or file or"),
+        ("path,guess\na.jpg,1\n", TRUTH, {}, "has the columns path, guess, but expected predicted or "),
+        ("photo,predicted\na.jpg,1\n", TRUTH, {}, "has the columns photo, predicted, but expected path or file or"),
         (
             "a.jpg,1\nb.jpg,1\n",
             TRUTH,
             {},
-            "line 1 is 'a.jpg,1', which names no known column; the first line must be path,pred",
+            "line 1 is 'a.jpg,1', which has no known column name; the first line must be path,pred",
         ),
         (
             PREDICTED,
             "sep=;\na.jpg;cat\n",
             {},
-            "line 2 is 'a.jpg;cat', which names no known column; the first line must be path,class",
+            "line 2 is 'a.jpg;cat', which has no known column name; the first line must be path,class",
         ),
         (PREDICTED, TRUTH.replace("old", "Class"), {}, "has the column 'class' twice"),
-        (PREDICTED.replace("b.jpg,7", "b.jpg,,7"), TRUTH, {}, "line 3 has 3 columns, the first line 2"),
+        (PREDICTED.replace("b.jpg,7", "b.jpg,,7"), TRUTH, {}, "line 3 has 3 columns, but expected 2"),
         (PREDICTED, "path,old\na.jpg,1\n", {}, "expected class_id or class or true_class or class_name"),
         (PREDICTED.replace("path", "id"), TRUTH, {}, "by id and"),
-        (PREDICTED, TRUTH, {"join_by": "id"}, "has the columns path, predicted, expected id"),
+        (PREDICTED, TRUTH, {"join_by": "id"}, "has the columns path, predicted, but expected id"),
         (PREDICTED.replace(",3", ",nan", 1), TRUTH, {}, "predictions.csv line 4: predicted is empty"),
         (PREDICTED, TRUTH.replace("dog", "", 1), {}, "truth.csv line 4: class is empty"),
         (PREDICTED.replace("b.jpg", ""), TRUTH, {}, "predictions.csv line 3: path is empty"),
-        (PREDICTED + "./a.jpg,1\n", TRUTH, {}, "says two things of the image a.jpg, on lines 2 and 7"),
-        (PREDICTED, TRUTH + "a.jpg,dog,0\n", {}, "says two things of the image a.jpg, on lines 2 and 7"),
-        (PREDICTED.replace("a.jpg,7", "a.jpg,7,8"), TRUTH, {}, "line 2 has 3 columns, the first line 2"),
+        (PREDICTED + "./a.jpg,1\n", TRUTH, {}, "has different rows for the image a.jpg, on lines 2 and 7"),
+        (PREDICTED, TRUTH + "a.jpg,dog,0\n", {}, "has different rows for the image a.jpg, on lines 2 and 7"),
+        (PREDICTED.replace("a.jpg,7", "a.jpg,7,8"), TRUTH, {}, "line 2 has 3 columns, but expected 2"),
         (PREDICTED.replace("path", "predicted"), TRUTH, {}, "the column 'predicted' twice"),
         (PREDICTED.replace(".jpg", ".png"), TRUTH, {}, "have no image in common by path, as 'a.png' and 'a.jpg'"),
         (
@@ -305,15 +305,15 @@ def test_images_on_one_side_alone(tmp_path: Path) -> None:
         ),
         (PREDICTED, "path,class\na.jpg,möwe\n".encode("cp1252"), {}, "as UTF-8 (in Excel: save as CSV UTF-8)"),
         (PREDICTED, TRUTH.replace("cat", "Kätzchen").encode("latin-1"), {}, "truth.csv is not UTF-8 text"),
-        (b"\x89PNG\r\n\x1a\n\x00\x01", TRUTH, {}, "predictions.csv is no text but a binary file, such as an image"),
-        (PREDICTED, b"PK\x03\x04\x00\xe4", {}, "truth.csv is no text but a binary file"),
+        (b"\x89PNG\r\n\x1a\n\x00\x01", TRUTH, {}, "predictions.csv is a binary file, such as an image"),
+        (PREDICTED, b"PK\x03\x04\x00\xe4", {}, "truth.csv is a binary file"),
         (PREDICTED, TRUTH.replace(",1\n", ",maybe\n", 1), {}, "truth.csv line 2: old is 'maybe', expected 0 or 1"),
         (PREDICTED, TRUTH.replace("cat,1", "cat,0", 1), {}, "makes the class 'cat' both old and new"),
         (PREDICTED, TRUTH, {"old": ["cta"]}, "--old names 'cta', which is neither a file nor a class of"),
         (PREDICTED, TRUTH, {"old": []}, "names no class"),
         (PREDICTED, TRUTH, {"old": ["CAT"]}, "; did you mean 'cat'?"),
         (PREDICTED, TRUTH.replace("cat", '"c\na\x1bt"'), {"old": ["c a t"]}, r"; did you mean 'c\na\x1bt'?"),
-        (PREDICTED, TRUTH.replace("cat", "c\0at", 1), {}, "truth.csv line 2 has a NUL byte, which no name can have"),
+        (PREDICTED, TRUTH.replace("cat", "c\0at", 1), {}, "truth.csv line 2 contains a NUL byte"),
         (PREDICTED, TRUTH.replace("cat", '"c\nat"').replace("1\n", "0\n", 1), {}, r"makes the class 'c\nat' both"),
         (PREDICTED, TRUTH, {"clusters": 2}, "has 3 clusters, more than the 2 of --clusters"),
         (PREDICTED, TRUTH, {"set": "test"}, "has no column role, so --set test cannot choose"),
@@ -324,9 +324,9 @@ def test_images_on_one_side_alone(tmp_path: Path) -> None:
             TRUTH,
             {},
             "predictions.csv has the columns class and name, which name different classes: line 2 has '7' and 'cat', "
-            "line 3 '7' and 'new 3'; keep the right column, and delete the other",
+            "line 3 has '7' and 'new 3'; keep the correct column and delete the other",
         ),
-        (NAMED.replace("new 1", "new 3"), TRUTH, {}, "line 4 has '3' and 'new 3', line 6 '1' and 'new 3'; keep"),
+        (NAMED.replace("new 1", "new 3"), TRUTH, {}, "line 4 has '3' and 'new 3', line 6 has '1' and 'new 3'; keep"),
         (
             NAMED.replace("class,name", "name,label").replace("new 1", "cat"),
             TRUTH,
@@ -337,7 +337,7 @@ def test_images_on_one_side_alone(tmp_path: Path) -> None:
             NAMED.replace("class,name", "predicted,pred").replace("new 1", "cat"),
             TRUTH,
             {},
-            "has the columns predicted and pred, which name different classes: line 2 has '7' and 'cat', line 6 '1'",
+            "has the columns predicted and pred, which name different classes: line 2 has '7' and 'cat', line 6 has",
         ),
         (
             PREDICTED,
