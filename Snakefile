@@ -1,5 +1,7 @@
-"""From images to the paper's tables. Targets: all_tables (default), demo, benchmark_NAME, available_tables, check_data,
-plan, why, fetch_NAME."""
+"""Workflow from images to the paper's tables.
+
+Targets: all_tables (default), demo, benchmark_NAME, available_tables, check_data, plan, why, status, report and
+fetch_NAME."""
 
 from pathlib import Path
 
@@ -47,7 +49,7 @@ for name in PARAMS.benchmarks:
         input:
             targets.benchmark_files(PARAMS, name),
         message:
-            "Everything of this benchmark is in results/"
+            "All results of this benchmark are in results/"
 
 
 include: "workflow/rules/before_jobs.smk"

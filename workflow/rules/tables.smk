@@ -1,4 +1,4 @@
-"""From scores to what is read: tables and figures."""
+"""From scores to tables and figures."""
 
 
 rule table:
@@ -36,7 +36,7 @@ rule table:
         " --metrics {input:q} --asked {params.asked} 2>&1 | tee {log:q}"
 
 
-# A main table of those of its benchmarks that are here, in a folder of its own: it never passes for the whole one.
+# A main table of its available benchmarks, in a separate folder, so that it is not mistaken for the complete table.
 use rule table as partial_table with:
     input:
         lambda w: metrics_of(JOBS.at_hand.runs(f"{w.kind}_{w.name}")),
@@ -57,7 +57,7 @@ use rule table as partial_table with:
         asked=lambda w, input: " ".join(JOBS.parameters_of(input)),
         code=code.script("make_table").hash,
     message:
-        "Making what can be made of the table {wildcards.kind}_{wildcards.name}"
+        "Making the partial table {wildcards.kind}_{wildcards.name}"
 
 
 rule available_tables:
@@ -65,7 +65,7 @@ rule available_tables:
         lambda w: JOBS.at_hand.files(),
         paths.table_files("audit_published"),
     message:
-        "The tables of what is here are in results/, those with gaps in results/available/"
+        "Complete tables are in results/, partial tables in results/available/"
 
 
 rule summary:
@@ -111,7 +111,7 @@ rule audit_published:
     params:
         code=code.script("audit_published").hash,
     message:
-        "Checking the published tables against themselves"
+        "Checking the consistency of the published tables"
     shell:
         "python workflow/scripts/audit_published.py --stem results/audit_published 2>&1 | tee {log:q}"
 
