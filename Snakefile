@@ -1,5 +1,7 @@
-"""From images to the paper's tables. Targets: all_tables (default), demo, benchmark_NAME, available_tables, check_data,
-plan, why, fetch_NAME."""
+"""Workflow from images to the paper's tables.
+
+Targets: all_tables (default), demo, benchmark_NAME, available_tables, check_data, plan, why, status, report and
+fetch_NAME."""
 
 from pathlib import Path
 
@@ -26,7 +28,7 @@ include: "workflow/rules/report.smk"
 rule all_tables:
     default_target: True
     input:
-        [paths.table_files(table) for table in targets.all_tables(PARAMS)],
+        [paths.table_files(table) for table in tables.all_tables(PARAMS)],
         paths.table_files("audit_published"),
     message:
         "All tables of the paper are in results/"
@@ -47,7 +49,7 @@ for name in PARAMS.benchmarks:
         input:
             targets.benchmark_files(PARAMS, name),
         message:
-            "Everything of this benchmark is in results/"
+            "All results of this benchmark are in results/"
 
 
 include: "workflow/rules/before_jobs.smk"

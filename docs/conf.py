@@ -7,7 +7,7 @@ HERE = Path(__file__).parent
 sys.path[:0] = [str(HERE.parent), str(HERE / "_extensions")]
 
 from ctxgcd import __version__  # noqa: E402
-from ctxgcd.pipeline.targets import KINDS  # noqa: E402
+from ctxgcd.pipeline.paths import TABLE_KINDS  # noqa: E402
 
 project = "ctxgcd"
 author = copyright = "The ctxgcd maintainers"
@@ -17,7 +17,7 @@ extensions = ["myst_parser", "sphinx.ext.autodoc", "mathml", "published", "param
 myst_enable_extensions = ["dollarmath"]
 myst_heading_anchors = 3
 # measured/ holds whole pages and the tables that they are made of; only the pages are the site's.
-exclude_patterns = ["_*", *(f"measured/{kind}_*.md" for kind in KINDS)]
+exclude_patterns = ["_*", *(f"measured/{kind}_*.md" for kind in TABLE_KINDS)]
 include_patterns = ["*.md", "measured/*.md"]
 suppress_warnings = ["myst.header"]  # a table's own heading is of the third level, wherever it is shown
 

@@ -1,1 +1,1 @@
-"""The `ctxgcd` command: one module a command, and `command`, which reads the words."""
+"""The `ctxgcd` command: one module for each subcommand, and `command`, which parses the arguments."""

@@ -1,4 +1,4 @@
-"""The words of a call of `ctxgcd`, and the command that they name."""
+"""Entry point of `ctxgcd`: parses the arguments and calls the subcommand."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from ctxgcd.errors import UserError, nearest
 from ctxgcd.utils.files import refusals_named
 from ctxgcd.utils.reporting import reported
 
-# Each has a function add(commands), which adds its parser; what a command needs is imported when it is called.
+# Each module has a function add(commands), which adds its parser. Dependencies are imported when a command is called.
 COMMANDS = (discover, predict, export, evaluate, diff, completion)
-CLOSED_PIPE = 141  # the exit status of any program that SIGPIPE ends
+CLOSED_PIPE = 141  # the exit status of a program that SIGPIPE ends
 
 
 def parser() -> Parser:
-    """Return the parser of all commands; `call` of what it parsed is the function to call with it."""
+    """Return the parser of all commands; the parsed arguments hold the function to call as `call`."""
     root = Parser(
         prog="ctxgcd",
         description="Generalized category discovery with contextual losses.",
@@ -36,7 +36,7 @@ def parser() -> Parser:
 def main() -> None:
     """Entry point of the `ctxgcd` command.
 
-    Exit status: 0 done, 1 something was judged negative, 2 a mistake of the user's, 130 stopped, 141 a closed pipe.
+    Exit status: 0 success, 1 a negative result, 2 invalid input, 130 interrupted, 141 closed pipe.
     """
     with reported():
         try:
@@ -45,18 +45,20 @@ def main() -> None:
                 with refusals_named():
                     arguments.call(arguments)
             finally:
-                print(end="", flush=True)  # here, and not at Python's end, where nothing can catch it
+                print(end="", flush=True)  # here, because an error at Python's exit cannot be caught
         except OSError as error:
-            if error.filename is not None:  # of a file, so not of stdout
+            if error.filename is not None:  # the error of a file, not of stdout
                 raise
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # what is left goes nowhere
-            if isinstance(error, BrokenPipeError):  # as by `| head -1`: nobody reads on
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # discards the remaining output
+            if isinstance(error, BrokenPipeError):  # the reader has ended, as in `| head -1`
                 sys.exit(CLOSED_PIPE)
-            raise UserError(f"the results cannot be written ({error.strerror}); send them elsewhere") from error
+            raise UserError(
+                f"the results cannot be written to stdout ({error.strerror}); redirect them to another place"
+            ) from error
 
 
 def _parsed(root: Parser, words: list[str]) -> argparse.Namespace:
     commands = root.get_default("commands")
     if words and not words[0].startswith("-") and words[0] not in commands:
-        raise UserError(f"no command '{words[0]}'{nearest(words[0], commands)}; commands: {', '.join(commands)}")
+        raise UserError(f"unknown command '{words[0]}'{nearest(words[0], commands)}; valid: {', '.join(commands)}")
     return root.parse_args(words)

@@ -1,4 +1,4 @@
-"""What all commands have in common: how they are parsed and how they print."""
+"""Parsing and printing shared by all commands."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Commands: TypeAlias = "argparse._SubParsersAction[Parser]"
 
 
 class Parser(argparse.ArgumentParser):
-    """A parser whose mistakes are UserErrors, and whose examples keep their lines."""
+    """A parser that raises UserError for invalid arguments and keeps the lines of the examples."""
 
     def __init__(self, **options: Any) -> None:
         super().__init__(formatter_class=argparse.RawDescriptionHelpFormatter, **options)
@@ -25,27 +25,27 @@ class Parser(argparse.ArgumentParser):
         raise UserError(f"{message}; see {self.prog} --help")
 
     def add_file(self, *names: str, **options: Any) -> None:
-        """Add an argument that is a file's name; a shell completes it as one."""
+        """Add an argument that is a file name, with file completion in shells."""
         self.add_argument(*names, **options).complete = "file"  # type: ignore[attr-defined]
 
     def add_json(self) -> None:
-        """Add --json, which every command that prints results has."""
-        self.add_argument("--json", action="store_true", help="print JSON for programs, with all digits")
+        """Add --json, an option of every command that prints results."""
+        self.add_argument("--json", action="store_true", help="print JSON with full precision")
 
 
 def add_command(commands: Commands, name: str, purpose: str, details: str, examples: Sequence[str]) -> Parser:
-    """Add a command's parser: a line for the list of commands, a paragraph, and examples that run as they are."""
+    """Add a command's parser, with a line for the list of commands, a description and runnable examples."""
     shown = "\n  ".join(["examples:", *examples])
     return commands.add_parser(name, help=purpose, description=textwrap.fill(details, 80), epilog=shown)
 
 
 def print_json(content: Any) -> None:
-    """Print as JSON for programs."""
+    """Print as JSON."""
     print(json.dumps(content, indent=1, ensure_ascii=False))
 
 
 def print_table(head: Sequence[str], rows: Sequence[Sequence[str]], numbers: bool = False) -> None:
-    """Print aligned columns below a bold head: all but the first to the right where they are `numbers`."""
+    """Print aligned columns below a bold header; with `numbers`, all columns except the first are right-aligned."""
     widths = [max(map(len, column)) for column in zip(head, *rows, strict=True)]
     for row in (head, *rows):
         cells = [
@@ -57,5 +57,5 @@ def print_table(head: Sequence[str], rows: Sequence[Sequence[str]], numbers: boo
 
 
 def note(text: str) -> None:
-    """Print a remark on stderr, beside the results."""
+    """Print a note on stderr, separate from the results on stdout."""
     print(f"note: {shown(text)}", file=sys.stderr, flush=True)

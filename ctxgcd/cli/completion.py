@@ -1,4 +1,4 @@
-"""`ctxgcd completion`: a script that teaches a shell to complete the commands, options and files."""
+"""`ctxgcd completion`: prints a shell's completion script for commands, options and files."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ def add(commands: Commands) -> None:
     parser = add_command(
         commands,
         "completion",
-        "print a script that completes ctxgcd's commands and options in your shell",
-        "Print the completion script of a shell; put it where the shell reads it, as the examples do.",
+        "print the shell completion script",
+        "Print a completion script. Save it where your shell loads completions from, as in the examples.",
         [
             "ctxgcd completion bash >> ~/.bash_completion",
             "ctxgcd completion zsh > ~/.zfunc/_ctxgcd    # a folder of your fpath",

@@ -1,4 +1,4 @@
-"""`ctxgcd diff`: what differs between two settings, or between two rows."""
+"""`ctxgcd diff`: prints the values that differ between two settings or two rows."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ctxgcd.cli.common import Commands, add_command, print_json, print_table
 from ctxgcd.names import NOT_IN_PAPER
 
 REMARKS = dict.fromkeys(NOT_IN_PAPER, "not in the paper")
-REMARKS["variant"] = "other formulas of L_n, L_c and the batch: docs/methods.md"
+REMARKS["variant"] = "different formulas of L_n and L_c and a different batch: docs/methods.md"
 NOT_READ = "-"
 
 
@@ -19,8 +19,8 @@ def add(commands: Commands) -> None:
     parser = add_command(
         commands,
         "diff",
-        "print what differs between two settings, or between two rows",
-        "Print every value that differs between two named settings of params.yaml, or between two rows of a benchmark.",
+        "print the values that differ between two settings or two rows",
+        "Print every value that differs between two named settings of params.yaml or two rows of a benchmark.",
         [
             "ctxgcd diff default scripts",
             "ctxgcd diff default scripts --benchmark cub",
@@ -28,8 +28,8 @@ def add(commands: Commands) -> None:
         ],
     )
     parser.add_argument("first", help="a name under `settings` in params.yaml, or a row such as full-paper")
-    parser.add_argument("second", help="another one of the same kind")
-    parser.add_argument("--benchmark", help="with the values that hold for this benchmark; needed for rows")
+    parser.add_argument("second", help="another name of the same kind")
+    parser.add_argument("--benchmark", help="compare the values for this benchmark; required for rows")
     parser.add_file("--params", type=Path, default=Path("params.yaml"), help="default: ./params.yaml")
     parser.add_json()
     parser.set_defaults(call=_call)

@@ -1,4 +1,4 @@
-"""`ctxgcd discover`: the classes of a folder of images, from a few labels."""
+"""`ctxgcd discover`: finds the classes of a folder of images from a few labels."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ def add(commands: Commands) -> None:
     parser = add_command(
         commands,
         "discover",
-        "find the classes of your own images, from a few labels",
-        "Give every image of a folder a class: one of the classes that some images are labelled with, or a new one. "
-        "Writes predictions.csv, report.html and a reusable model to OUT. Interrupted, the same command goes on.",
+        "find the classes of your own images from a few labels",
+        "Assign a class to every image of a folder: one of the labelled classes, or a new class. Writes "
+        "predictions.csv, report.html and a reusable model to OUT. Run an interrupted command again to resume it.",
         [
             "ctxgcd discover photos --labels labels.csv --out birds",
             "ctxgcd discover photos --labels labels.csv --classes 50 --out birds",
@@ -30,19 +30,26 @@ def add(commands: Commands) -> None:
     )
     parser.add_file("folder", type=Path, metavar="FOLDER", help="images at any depth")
     parser.add_file(
-        "--labels", type=Path, required=True, help="CSV with path (relative to FOLDER) and class of the labelled images"
+        "--labels", type=Path, required=True, help="CSV with path (relative to FOLDER) and class of labelled images"
     )
-    parser.add_file("--out", type=Path, required=True, help="a new folder, or the one of the discovery to go on with")
+    parser.add_file("--out", type=Path, required=True, help="a new folder, or the folder of the discovery to resume")
     parser.add_argument(
-        "--classes", type=_classes, default="auto", metavar="K", help="known and new classes together; default: auto"
+        "--classes",
+        type=_classes,
+        default="auto",
+        metavar="K",
+        help="number of known and new classes together; default: auto",
     )
-    parser.add_argument("--settings", default="quick", help="quick (default) or long: the full schedule, for a GPU")
+    parser.add_argument("--settings", default="quick", help="quick (default), or long: the full schedule, for a GPU")
     parser.add_argument(
-        "--backbone", help="efficientnet_lite0, dino_vitb16 or, with --weights, a timm model; default: the settings'"
+        "--backbone",
+        help="efficientnet_lite0, dino_vitb16 or, with --weights, a timm model; default: set by --settings",
     )
-    parser.add_file("--weights", type=Path, help="file of the backbone's weights")
-    parser.add_argument("--size", type=int, metavar="PIXELS", help="side of the square views; default: the settings'")
-    parser.add_argument("--seed", type=int, default=0, help="of the training, 0 to 4294967295; default: 0")
+    parser.add_file("--weights", type=Path, help="file with the backbone's weights")
+    parser.add_argument(
+        "--size", type=int, metavar="PIXELS", help="side of the square views; default: set by --settings"
+    )
+    parser.add_argument("--seed", type=int, default=0, help="training seed, 0 to 4294967295; default: 0")
     parser.add_json()
     parser.set_defaults(call=_call)
 
@@ -51,7 +58,7 @@ def _classes(text: str) -> int | Literal["auto"]:
     if text == "auto":
         return "auto"
     if not text.isdecimal():
-        raise UserError(f"--classes is {text!r}; give auto, or the number of known and new classes together")
+        raise UserError(f"--classes is {text!r}; give auto or the number of known and new classes together")
     return int(text)
 
 
@@ -67,4 +74,4 @@ def _call(arguments: argparse.Namespace) -> None:
     unlabelled = found["images"] - found["labelled"]
     classes = f"{counted(found['found'], 'class')}; known before: {found['known']}"
     print(f"{counted(unlabelled, 'image', 'unlabelled')} in {classes}")
-    print(f"look at {arguments.out / 'report.html'}; classes are in {arguments.out / 'predictions.csv'}")
+    print(f"report: {arguments.out / 'report.html'}; predictions: {arguments.out / 'predictions.csv'}")

@@ -1,4 +1,4 @@
-"""`ctxgcd evaluate`: the scores of any predictions."""
+"""`ctxgcd evaluate`: scores predictions of any code."""
 
 from __future__ import annotations
 
@@ -21,10 +21,11 @@ def add(commands: Commands) -> None:
     parser = add_command(
         commands,
         "evaluate",
-        "score predictions of any code against the true classes",
-        "Score predictions, of this or of any other code, against the true classes: clustering accuracy v2 (one "
-        "assignment of clusters to classes), v2b (mean over classes), v1 (Old and New assigned apart: optimistic), "
-        "NMI, ARI and purity, in percent. Tables are CSV with a comma, semicolon or tab, their rows in any order.",
+        "score the predictions of any code against the true classes",
+        "Score predictions, of this or any other code, against the true classes: clustering accuracy v2 (one "
+        "assignment of clusters to classes), v2b (mean over classes), v1 (separate assignments for Old and New: "
+        "optimistic), NMI, ARI and purity, in percent. Tables are CSV files separated by comma, semicolon or tab, with "
+        "rows in any order.",
         [
             "ctxgcd evaluate predictions.csv truth.csv",
             "ctxgcd evaluate predictions.csv truth.csv --old daisy --old iris --clusters 12",
@@ -37,24 +38,21 @@ def add(commands: Commands) -> None:
     parser.add_file(
         "truth",
         type=Path,
-        help="CSV with path or id, class (or class_id, true_class, class_name) and maybe old (0 or 1); "
-        "results/splits/NAME.csv too",
+        help="CSV with path or id, class (or class_id, true_class, class_name) and optionally old (0 or 1), such as "
+        "results/splits/NAME.csv",
     )
     parser.add_file(
         "--old",
         action="append",
         metavar="FILE_OR_CLASS",
-        help="which classes are Old, where the truth has no column old: a file of one class a line, or a class; "
-        "may be repeated",
+        help="Old classes, if the truth has no column old: a file with one class per line, or a class; can be repeated",
     )
     parser.add_argument(
-        "--set", choices=SETS, help="which images of a truth with a column role (a split): unlabelled (default) or test"
+        "--set", choices=SETS, help="images to score if the truth has a column role: unlabelled (default) or test"
     )
-    parser.add_argument("--clusters", type=int, metavar="K", help="the K that was assumed, to count the empty clusters")
-    parser.add_argument("--join-by", choices=("path", "id"), help="default: path where both tables have it, else id")
-    parser.add_argument(
-        "--allow-missing", action="store_true", help="score the images that have a prediction, where some have none"
-    )
+    parser.add_argument("--clusters", type=int, metavar="K", help="the assumed number of clusters, to count empty ones")
+    parser.add_argument("--join-by", choices=("path", "id"), help="default: path if both tables have it, else id")
+    parser.add_argument("--allow-missing", action="store_true", help="score only the images that have a prediction")
     parser.add_json()
     parser.set_defaults(call=_call)
 
@@ -99,6 +97,6 @@ def _facts(scored: dict[str, Any]) -> list[tuple[str, str]]:
         ("images", f"{scored['n']:,}{of_set}{share}"),
         ("true classes", f"{scored['classes']}{old}"),
         ("clusters found", str(scored["clusters_found"])),
-        ("empty clusters", "not known without --clusters K" if empty is None else f"{empty} of {scored['clusters']}"),
+        ("empty clusters", "unknown without --clusters K" if empty is None else f"{empty} of {scored['clusters']}"),
         ("largest", largest + (", ..." if len(sizes) > SHOWN else "")),
     ]

@@ -1,4 +1,4 @@
-"""`ctxgcd export`: the model of a discovery as ONNX."""
+"""`ctxgcd export`: writes the model of a discovery as ONNX."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def add(commands: Commands) -> None:
         commands,
         "export",
         "write the model of a discovery as ONNX",
-        "Write the model that `ctxgcd discover` left as one ONNX file, checked against torch's outputs. Needs the "
+        "Write the model of `ctxgcd discover` to one ONNX file and compare its outputs with PyTorch's. Requires the "
         "extra `export`.",
         ["ctxgcd export birds/model birds.onnx", "ctxgcd export birds/model birds.onnx --json"],
     )
@@ -28,9 +28,9 @@ def add(commands: Commands) -> None:
 
 
 def _call(arguments: argparse.Namespace) -> None:
-    with redirect_stdout(sys.stderr):  # what the exporter says
+    with redirect_stdout(sys.stderr):  # the exporter's messages
         about = api.export(arguments.model, arguments.out)
     if arguments.json:
         print_json({"out": str(arguments.out), **about})
     else:
-        print(f"{arguments.out} written; its outputs differ from torch's by at most {about['difference']:.1g}")
+        print(f"{arguments.out} written; its outputs differ from PyTorch's by at most {about['difference']:.1g}")

@@ -1,4 +1,4 @@
-"""`ctxgcd predict`: the classes of new images, by the model of a discovery."""
+"""`ctxgcd predict`: predicts the classes of new images with the model of a discovery."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ def add(commands: Commands) -> None:
     parser = add_command(
         commands,
         "predict",
-        "give new images the classes of a discovery",
-        "Give each image of a folder one of the classes that `ctxgcd discover` found, with a confidence, a score, and "
-        "whether it is none of them: a score below the threshold.",
+        "predict the classes of new images",
+        "Predict one of the classes that `ctxgcd discover` found for each image of a folder, with a confidence and a "
+        "score. An image whose score is below the threshold is marked as none of these classes.",
         [
             "ctxgcd predict birds/model more_photos",
             "ctxgcd predict birds/model more_photos --threshold 0.4 --out more.csv",
@@ -32,8 +32,8 @@ def add(commands: Commands) -> None:
     parser.add_argument(
         "--threshold",
         type=float,
-        help="score below which an image is none of the classes; default: the score that 1%% of the unlabelled images "
-        "of the training stayed below",
+        help="score below which an image is none of the classes; default: the 1%% quantile of the unlabelled training "
+        "images' scores",
     )
     parser.add_json()
     parser.set_defaults(call=_call)
@@ -44,12 +44,12 @@ def _call(arguments: argparse.Namespace) -> None:
 
     out = arguments.out
     if out.exists() and not out.is_dir() and not _is_a_prediction(out):
-        raise UserError(f"{out} exists and was not written by `ctxgcd predict`; name another file with --out")
+        raise UserError(f"{out} exists and was not written by `ctxgcd predict`; choose another file with --out")
     require_writable(out)
     with redirect_stdout(sys.stderr):  # progress
         table, about = api.predict(arguments.model, arguments.folder, threshold=arguments.threshold)
     for path, reason in about["unreadable"].items():
-        note(f"{path} is left out: {reason}")
+        note(f"{path} is skipped: {reason}")
     with replacing(arguments.out) as temporary:
         table.to_csv(temporary, index=False, lineterminator="\n")
     none = int(table["none_of_these"].sum())

@@ -29,7 +29,7 @@ from ctxgcd.discover.report import Discovered, write_report
 from ctxgcd.discover.split import check_classes, make_split
 from ctxgcd.errors import shown
 from ctxgcd.images.pack import pack
-from ctxgcd.images.store import left_out
+from ctxgcd.images.packed import left_out
 from ctxgcd.methods.build import method_of
 from ctxgcd.models.backbone import Backbone, cut
 from ctxgcd.models.features import extract_test_view, extract_view_bank, load_kept

@@ -15,7 +15,7 @@ from ctxgcd.benchmarks.readers.own_images import misnamed, not_read
 from ctxgcd.discover import model as models
 from ctxgcd.discover.presets import cores
 from ctxgcd.images.pack import pack
-from ctxgcd.images.store import left_out
+from ctxgcd.images.packed import left_out
 from ctxgcd.models.features import BATCH
 from ctxgcd.models.precision import computing
 from ctxgcd.names import PREDICTED

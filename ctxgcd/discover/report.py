@@ -13,12 +13,12 @@ from numpy.typing import NDArray
 
 from ctxgcd.discover.model import NONE_OF_THESE, Model
 from ctxgcd.errors import UserError
+from ctxgcd.images.packed import Packed, open_packed
 from ctxgcd.names import counted
 from ctxgcd.plots.embedding import project
 from ctxgcd.report.embedding import embedding
 from ctxgcd.report.gallery import Gallery, Group, Picture, first
 from ctxgcd.report.grid import Cell, Grid
-from ctxgcd.report.packed import Packed, open_packed
 from ctxgcd.report.page import Block, Notes, Section, write_page
 from ctxgcd.report.thumbnails import sheet, thumbnail
 
@@ -48,7 +48,6 @@ class Discovered:
 def write_report(found: Discovered, facts: Mapping[str, Any], out: Path) -> None:
     """Write the page; facts: what api.discover returns."""
     store = open_packed(found.store)
-    assert store is not None
     known = found.model.known
     classes = found.table["class"]
     ids = [c for c in range(len(found.model.names)) if (classes == c).any()]

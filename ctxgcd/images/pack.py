@@ -20,8 +20,8 @@ from filelock import FileLock
 
 from ctxgcd.benchmarks.readers.registry import images_of
 from ctxgcd.errors import UserError
+from ctxgcd.images.packed import open_packed, pixels_file
 from ctxgcd.images.resize import resize_shorter
-from ctxgcd.images.store import open_store, pixels_file
 from ctxgcd.utils.files import on_disk, replacing, write_text
 from ctxgcd.utils.progress import Progress
 
@@ -209,7 +209,7 @@ class _Part:
 def _finished(index: Path, key: str) -> str | None:
     """Return the hash of a finished store of just these images, or None."""
     try:
-        open_store(index)
+        open_packed(index)
         with np.load(index) as arrays:
             return str(arrays["sha256"]) if str(arrays["key"]) == key else None
     except (UserError, KeyError):

@@ -1,18 +1,16 @@
-"""The image store: every image resized and packed, uint8, ragged, memory-mapped."""
+"""An image store as tensors: every image resized and packed, uint8, ragged, memory-mapped."""
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass, replace
 from pathlib import Path
-from zipfile import BadZipFile
 
 import numpy as np
 import torch
 from PIL import Image
 from torch import Tensor
 
-from ctxgcd.errors import UserError
+from ctxgcd.images.packed import open_packed
 from ctxgcd.images.resize import resize_shorter
 
 
@@ -57,31 +55,8 @@ class Store:
 
 
 def open_store(index: Path) -> Store:
-    """Open a packed store; the pixels are memory-mapped, not read."""
-    try:
-        with np.load(index) as arrays:
-            heights, widths, offsets = (torch.from_numpy(arrays[key]) for key in ("heights", "widths", "offsets"))
-            side = int(arrays["side"]) or None
-    except (OSError, ValueError, KeyError, EOFError, BadZipFile) as error:
-        raise UserError(
-            f"image store {index} cannot be read ({error}); delete it and run again to pack it anew"
-        ) from None
-    total = 3 * (len(offsets) * side**2 if side else int((heights * widths).sum()))
-    if not pixels_file(index).exists() or pixels_file(index).stat().st_size != total:
-        raise UserError(
-            f"image store {pixels_file(index)} does not have the {total} bytes that its index names; "
-            "delete it and run again"
-        )
-    # Copy on write: torch refuses read-only arrays, and a private mapping leaves the file alone.
-    pixels = np.memmap(pixels_file(index), dtype=np.uint8, mode="c", shape=(total // 3, 3))
-    return Store(torch.from_numpy(pixels), offsets, heights, widths, side)
-
-
-def left_out(index: Path) -> dict[str, str]:
-    """Return the images that a store was packed without, each with the reason."""
-    with np.load(index) as arrays:
-        return dict(json.loads(str(arrays["left_out"])))
-
-
-def pixels_file(index: Path) -> Path:
-    return index.with_suffix(".pixels")
+    """Open a packed store; the pixels are memory-mapped, not read. Raises UserError for a damaged one."""
+    packed = open_packed(index)
+    arrays = (packed.pixels, packed.offsets, packed.heights, packed.widths)
+    pixels, offsets, heights, widths = map(torch.from_numpy, arrays)
+    return Store(pixels, offsets, heights, widths, packed.side)

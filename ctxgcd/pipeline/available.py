@@ -10,7 +10,7 @@ from ctxgcd.config import Params
 from ctxgcd.errors import UserError
 from ctxgcd.pipeline.paths import AVAILABLE, partial_table_files, table_files
 from ctxgcd.pipeline.runs import Run
-from ctxgcd.pipeline.targets import all_tables, existing_metrics, runs_in, runs_of, table_benchmarks
+from ctxgcd.pipeline.tables import all_tables, existing_metrics, runs_in, runs_of, table_benchmarks
 
 TARGET = "available_tables"
 

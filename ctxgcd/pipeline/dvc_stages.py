@@ -10,7 +10,8 @@ from ctxgcd.pipeline.identity import ESTIMATED
 from ctxgcd.pipeline.paths import DATA_CHECK, RUNS, estimate_files, split_files, summary_file, table_files
 from ctxgcd.pipeline.resolve import protocol_of, resolve
 from ctxgcd.pipeline.runs import Run
-from ctxgcd.pipeline.targets import DEMO, benchmark_files, requested_benchmarks, runs_of, seeds_of
+from ctxgcd.pipeline.tables import runs_of, seeds_of
+from ctxgcd.pipeline.targets import DEMO, benchmark_files, requested_benchmarks
 
 CODE = ["ctxgcd", "workflow", "Snakefile"]  # a change asks Snakemake, which decides what it means
 COMMON = (

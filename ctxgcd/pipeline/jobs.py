@@ -17,7 +17,7 @@ from typing import Any
 from ctxgcd.catalogue.entries import METHODS
 from ctxgcd.config import Params, parse
 from ctxgcd.models.pretrained import is_address
-from ctxgcd.pipeline import code, targets
+from ctxgcd.pipeline import code, tables, targets
 from ctxgcd.pipeline.available import Available, asked_for, available
 from ctxgcd.pipeline.classes import class_list_hash
 from ctxgcd.pipeline.data_check import problem_of
@@ -141,13 +141,13 @@ class Jobs:
 
     def table(self, table: str, absent: Sequence[str] = ()) -> dict[str, Any]:
         """What a table holds: its rows in order, its benchmarks, those that it lacks, its title and note."""
-        benchmarks = targets.table_benchmarks(self.params, table)
+        benchmarks = tables.table_benchmarks(self.params, table)
         kind = table.partition("_")[0]
-        rows = dict.fromkeys(row for b in benchmarks for row in targets.rows_in(self.params, table, b))
+        rows = dict.fromkeys(row for b in benchmarks for row in tables.rows_in(self.params, table, b))
         notes = {backbone_of(self.params, b).note for b in benchmarks}
         return {
             **{"table": table, "kind": kind, "rows": list(rows), "benchmarks": benchmarks},
-            "pairs": targets.table_pairs(self.params, kind, benchmarks[0]),
+            "pairs": tables.table_pairs(self.params, kind, benchmarks[0]),
             **{"absent": list(absent), "note": " ".join(sorted(notes - {""}))},
         }
 

@@ -10,8 +10,8 @@ from pathlib import Path
 from ctxgcd.config import PAIRED
 
 FOLDERS = ("results", "work")  # of everything that is made
-FORMATS = ("csv", "md", "tex", "html")  # of every table
-KINDS = ("main", "ablation", "sensitivity", "statistics", "terms", *PAIRED)  # of tables made from runs
+TABLE_FORMATS = ("csv", "md", "tex", "html")  # of every table
+TABLE_KINDS = ("main", "ablation", "sensitivity", "statistics", "terms", *PAIRED)  # of tables made from runs
 
 RUNS = Path("results/runs")
 RUN_CACHE = Path("work/runs")
@@ -25,7 +25,9 @@ MERGED_PARAMS = Path("work/params")
 EMBEDDINGS = Path("work/report")
 AVAILABLE = "results/available"  # of tables with gaps: never the place of a whole one
 
-TABLE_FILE = re.compile(rf"(?:.*/)?results/(?:available/)?((?:{'|'.join(KINDS)})_\w+)\.({'|'.join(FORMATS)})")
+TABLE_FILE = re.compile(
+    rf"(?:.*/)?results/(?:available/)?((?:{'|'.join(TABLE_KINDS)})_\w+)\.({'|'.join(TABLE_FORMATS)})"
+)
 RUN_FILE = re.compile(r"(?:.*/)?results/runs/([^/]+)/([^/]+)/seed(\d+)/[^/]+")
 BENCHMARK_FILE = re.compile(  # other than tables and runs
     r"(?:.*/)?results/(?:splits/|figures/[a-z]+_|duplicates_|metrics_|estimates/)(\w+)\.(?:csv|json|sha256|source\.json|png)"
@@ -43,12 +45,12 @@ def run_folders(benchmark: str = "*") -> Iterable[Path]:
 
 def table_files(table: str) -> list[str]:
     """The files of one table."""
-    return [f"results/{table}.{suffix}" for suffix in FORMATS]
+    return [f"results/{table}.{suffix}" for suffix in TABLE_FORMATS]
 
 
 def partial_table_files(table: str) -> list[str]:
     """The files of a table with gaps."""
-    return [f"{AVAILABLE}/{table}.{suffix}" for suffix in FORMATS]
+    return [f"{AVAILABLE}/{table}.{suffix}" for suffix in TABLE_FORMATS]
 
 
 def summary_file(benchmark: str) -> str:

@@ -37,7 +37,8 @@ from ctxgcd.pipeline.paths import (
     table_files,
 )
 from ctxgcd.pipeline.runs import Run, read_seed
-from ctxgcd.pipeline.targets import runs_by_file, table_runs
+from ctxgcd.pipeline.tables import table_runs
+from ctxgcd.pipeline.targets import runs_by_file
 from ctxgcd.pipeline.why import difference
 from ctxgcd.utils.files import on_disk, read_or_empty
 

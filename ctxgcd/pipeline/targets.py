@@ -1,221 +1,34 @@
-"""What tables and targets need: which rows, which runs, which files, of which benchmarks."""
+"""What a target of the command line needs: its benchmarks, the runs and files behind it, and whether it can be made."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from ctxgcd.benchmarks.readers.registry import SOURCES
 from ctxgcd.catalogue.entries import METHODS
-from ctxgcd.config import PAIRED, Own, Params, completed
+from ctxgcd.config import Own, Params, completed
 from ctxgcd.errors import UserError, nearest
-from ctxgcd.names import number_text
 from ctxgcd.pipeline.classes import old_classes
-from ctxgcd.pipeline.identity import ESTIMATED, identity, read_estimate
+from ctxgcd.pipeline.identity import ESTIMATED
 from ctxgcd.pipeline.paths import (
     BENCHMARK_FILE,
     FOLDERS,
-    KINDS,
     RUN_FILE,
     TABLE_FILE,
     duplicates_file,
-    estimate_file,
     figure_file,
     summary_file,
     table_files,
 )
 from ctxgcd.pipeline.resolve import resolve
-from ctxgcd.pipeline.rows import ROW, parse_row, refuse
+from ctxgcd.pipeline.rows import parse_row, refuse
 from ctxgcd.pipeline.runs import Run, read_seed
-from ctxgcd.utils.files import read_object
+from ctxgcd.pipeline.tables import all_tables, runs_of, shown_run, table_benchmarks, table_runs
 
 DEMO = "fashion"  # the benchmark that travels with the package
-BASELINE = "simgcd"  # the row that statistics compare with
-SHOWN = "full-paper"  # the row whose features are drawn
-
-
-def table_rows(params: Params, kind: str, benchmark: str) -> list[str]:
-    """Rows of a benchmark in the tables of a kind, in order, each once."""
-    if kind == "main":
-        tables = [table for table, of in params.tables.items() if benchmark in of] or [""]
-        return list(dict.fromkeys(row for table in tables for row in main_rows(params, table)))
-    if kind == "ablation":
-        return params.rows_of.get(f"ablation_{benchmark}", params.rows.ablation)
-    if kind == "statistics":
-        return [BASELINE, *table_pairs(params, kind, benchmark)]
-    if kind == "terms":
-        return _trained(params, benchmark)
-    if kind in PAIRED:
-        return list(dict.fromkeys(name for pair in table_pairs(params, kind, benchmark).items() for name in pair))
-    return list(dict.fromkeys(row for _, _, row in sensitivity_points(params, benchmark)))
-
-
-def main_rows(params: Params, table: str) -> list[str]:
-    """Rows of a main table by its file stem: those that rows_of gives it, else those of rows.main."""
-    return params.rows_of.get(table, params.rows.main)
-
-
-def sensitivity_points(params: Params, benchmark: str) -> list[tuple[str, float, str]]:
-    """(parameter, value, row) of every point of the grids; where full-paper already stands, the row is full-paper."""
-    base = resolve(params, benchmark, "full-paper", params.seeds[0])
-    points = [
-        (key, value, "full-paper" if base[key] == value else f"full-paper+{key}={number_text(value)}")
-        for key, grid in params.sensitivity.model_dump().items()
-        for value in grid
-    ]
-    if {row for _, _, row in points} == {"full-paper"}:
-        raise UserError(
-            f"benchmark {benchmark}: the sensitivity grids hold no value beside full-paper's own, so there is "
-            "nothing to compare; add a value under sensitivity"
-        )
-    return points
-
-
-def table_benchmarks(params: Params, table: str) -> list[str]:
-    """Benchmarks of a table by its file stem: main_ssb, ablation_cub, sensitivity_cub."""
-    kind, _, rest = table.partition("_")
-    if kind == "main":
-        if table not in params.tables:
-            refuse(table, params.tables, "params.yaml", "table")
-        return params.tables[table]
-    if rest not in params.benchmarks:
-        refuse(rest, params.benchmarks, "params.yaml", "benchmark")
-    return [rest]
-
-
-def table_runs(params: Params, table: str) -> list[Run]:
-    """Every run that a table needs, each once, in the order of the table."""
-    return [run for benchmark in table_benchmarks(params, table) for run in runs_in(params, table, benchmark)]
-
-
-def runs_in(params: Params, table: str, benchmark: str) -> list[Run]:
-    """The runs of one benchmark in a table by its file stem."""
-    seeds = seeds_of(params, table.partition("_")[0], benchmark)
-    return [Run(benchmark, row, seed) for row in rows_in(params, table, benchmark) for seed in seeds]
-
-
-def rows_in(params: Params, table: str, benchmark: str) -> list[str]:
-    """Rows of one benchmark in a table by its file stem."""
-    kind = table.partition("_")[0]
-    return main_rows(params, table) if kind == "main" else table_rows(params, kind, benchmark)
-
-
-def runs_of(params: Params, kind: str, benchmark: str) -> list[Run]:
-    """The runs of one benchmark in all tables of a kind."""
-    rows, seeds = table_rows(params, kind, benchmark), seeds_of(params, kind, benchmark)
-    return [Run(benchmark, row, seed) for row in rows for seed in seeds]
-
-
-def asked_runs(params: Params, benchmark: str) -> set[Run]:
-    """Every run of a benchmark that a table of any kind asks for."""
-    asked: set[Run] = set()
-    for kind in KINDS:
-        with suppress(UserError):  # a row of PAIRED that is impossible here: that table asks for nothing
-            asked.update(runs_of(params, kind, benchmark))
-    return asked
-
-
-def table_pairs(params: Params, kind: str, benchmark: str) -> dict[str, str]:
-    """Which row is compared with which, seed by seed, in a table of differences; none in other tables.
-
-    Changes that change nothing on this benchmark are left out of the rows' names, so that no run is trained under two
-    names, and a row that then equals the other one is left out.
-    """
-    if kind in PAIRED:
-        asked: dict[str, str] = getattr(params.rows, PAIRED[kind])
-        short = {row: _shortest(params, benchmark, row) for pair in asked.items() for row in pair}
-        pairs: dict[str, str] = {}
-        for row, against in asked.items():
-            if short[row] != short[against] and pairs.setdefault(short[row], short[against]) != short[against]:
-                raise UserError(
-                    f"rows.{PAIRED[kind]}: on {benchmark} '{row}' is '{short[row]}', which is compared with "
-                    f"'{pairs[short[row]]}' already; leave one of the two out"
-                )
-        return pairs
-    if kind != "statistics":
-        return {}
-    return {row: BASELINE for row in _trained(params, benchmark) if row != BASELINE}
-
-
-def _trained(params: Params, benchmark: str) -> list[str]:
-    """The rows of a benchmark's main and ablation tables whose methods train."""
-    rows = [row for kind in ("main", "ablation") for row in table_rows(params, kind, benchmark)]
-    return [row for row in dict.fromkeys(rows) if parse_row(row).trains]
-
-
-def _shortest(params: Params, benchmark: str, row: str) -> str:
-    """The row without those of its overrides that its benchmark's parameters say already."""
-    own = identity(resolve(params, benchmark, row, 0))
-    match = ROW.fullmatch(row)
-    assert match
-    begin, end, words = row[: match.start("changed")], row[match.end("changed") :], match["changed"].split("+")[1:]
-    for word in tuple(words):
-        rest = [other for other in words if other != word]
-        shorter = "+".join([begin, *rest]) + end
-        if identity(resolve(params, benchmark, shorter, 0)) == own:
-            row, words = shorter, rest
-    return row
-
-
-def seeds_of(params: Params, kind: str, benchmark: str) -> list[int]:
-    """The training seeds of a benchmark's runs in a table of a kind."""
-    if benchmark not in params.seeds_of:
-        return params.seeds
-    of = params.seeds_of[benchmark].model_dump()
-    seeds: list[int] = of.get(PAIRED.get(kind, kind), of["ablation"])
-    return seeds
-
-
-def all_tables(params: Params) -> list[str]:
-    """File stems of the tables that `all_tables` makes."""
-    asked = params.all_tables
-    of_one = [f"{kind}_{b}" for kind in ("ablation", "statistics", "terms") for b in asked.ablation]
-    return [*asked.main, *of_one, *(f"sensitivity_{b}" for b in asked.sensitivity)]
-
-
-def planned_rows(params: Params) -> list[dict[str, Any]]:
-    """Every row of the main, ablation and sensitivity tables that its benchmark can have.
-
-    Each with `table`, `benchmark`, `row` and `seeds`.
-    """
-    single = [f"{kind}_{b}" for kind in ("ablation", "sensitivity") for b in params.benchmarks]
-    planned: list[dict[str, Any]] = []
-    for table in [*params.tables, *single]:
-        for b in table_benchmarks(params, table):
-            seeds = seeds_of(params, table.partition("_")[0], b)
-            with suppress(UserError):  # a grid around a row that is impossible here
-                rows = [row for row in rows_in(params, table, b) if _is_possible(params, b, row)]
-                planned += [{"table": table, "benchmark": b, "row": row, "seeds": seeds} for row in rows]
-    return planned
-
-
-def _is_possible(params: Params, benchmark: str, row: str) -> bool:
-    try:
-        resolve(params, benchmark, row, 0)
-    except UserError:
-        return False
-    return True
-
-
-def existing_metrics(params: Params, planned: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The metrics.json of every planned run that exists and was made with the parameters that are asked for now."""
-    wanted = {Run(one["benchmark"], one["row"], seed) for one in planned for seed in one["seeds"]}
-    found = []
-    for run in sorted(wanted):
-        file = Path(run.file("metrics.json"))
-        if not file.is_file():
-            continue
-        asked = resolve(params, run.benchmark, run.row, run.seed)
-        metrics = read_object(file, "parameters")
-        estimate = Path(estimate_file(run.benchmark))
-        if asked["K"] == ESTIMATED and estimate.exists():
-            asked["K"] = read_estimate(estimate)
-        if metrics["parameters"] == asked:
-            found.append(metrics)
-    return found
 
 
 def benchmark_files(params: Params, benchmark: str) -> list[str]:
@@ -285,11 +98,6 @@ def runs_behind(params: Params, target: str) -> list[Run]:
     else:
         runs = []
     return list(dict.fromkeys(runs))
-
-
-def shown_run(params: Params, benchmark: str) -> Run:
-    """The run whose features are drawn."""
-    return Run(benchmark, SHOWN, seeds_of(params, "main", benchmark)[0])
 
 
 def refuse_unknown_rules(words: Iterable[str], rules: Iterable[str]) -> None:

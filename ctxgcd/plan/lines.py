@@ -14,7 +14,7 @@ from ctxgcd.pipeline.resolve import backbone_of, protocol_of, resolve
 from ctxgcd.pipeline.rows import parse_row
 from ctxgcd.pipeline.run_cache import kept
 from ctxgcd.pipeline.runs import Run
-from ctxgcd.pipeline.targets import BASELINE, existing_metrics
+from ctxgcd.pipeline.tables import BASELINE, existing_metrics
 from ctxgcd.plan.rates import Measured, Memory, Rate
 from ctxgcd.plan.work import Work, classes_of, images_in, kept_views, work_of
 

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
+from ctxgcd.tables.layout import Table
 from ctxgcd.tables.listing import Listing
-from ctxgcd.tables.render import Table
 
 
 @dataclass(frozen=True)

@@ -7,10 +7,11 @@ from pathlib import Path
 from typing import Any
 
 from ctxgcd.config import Params
+from ctxgcd.images.packed import open_packed, pixels_file
 from ctxgcd.pipeline.runs import Run
-from ctxgcd.pipeline.targets import SHOWN, asked_runs, benchmark_files, existing_metrics, planned_rows, shown_run
+from ctxgcd.pipeline.tables import SHOWN, asked_runs, existing_metrics, planned_rows, shown_run
+from ctxgcd.pipeline.targets import benchmark_files
 from ctxgcd.report.grid import Cell, Grid, grid_of_listing
-from ctxgcd.report.packed import open_packed
 from ctxgcd.report.page import Block, Notes, Section, png, write_page
 from ctxgcd.report.run_section import confusion_sections, embedding_block, failings, gallery_blocks, read_made
 from ctxgcd.report.tables import table_grids
@@ -146,7 +147,8 @@ def _benchmark(
     drawn = [png(file, captions[name]) for name, file in figures.items() if file.is_file()]
     inner += [Section("Figures", drawn)] if drawn else []
     shown = shown_run(params, benchmark)
-    made = read_made(Path(shown.folder), results / "splits" / f"{benchmark}.csv", open_packed(store))
+    packed = open_packed(store) if store.is_file() and pixels_file(store).is_file() else None
+    made = read_made(Path(shown.folder), results / "splits" / f"{benchmark}.csv", packed)
     if made:
         own_metrics = [run for run in runs if (run["row"], run["seed"]) == (shown.row, shown.seed)]
         said = [line for run in own_metrics for line in failings(run)]

@@ -12,7 +12,7 @@ from typing import ClassVar, Protocol
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
-from ctxgcd.tables.render import as_html
+from ctxgcd.tables.escapes import as_html
 from ctxgcd.utils.files import write_text
 
 TEMPLATES = Path(__file__).parent / "templates"

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from ctxgcd.benchmarks.split_file import read_split
 from ctxgcd.errors import UserError
+from ctxgcd.images.packed import Packed
 from ctxgcd.pipeline.code import reached
 from ctxgcd.pipeline.paths import EMBEDDINGS
 from ctxgcd.plots.embedding import project, read_features
@@ -21,7 +22,6 @@ from ctxgcd.plots.palette import in_places
 from ctxgcd.report.confusion import commonest, confusion, matrix, per_class
 from ctxgcd.report.embedding import embedding
 from ctxgcd.report.gallery import Gallery, Group, Picture, distances, first
-from ctxgcd.report.packed import Packed
 from ctxgcd.report.page import Block, Notes, Section
 from ctxgcd.report.thumbnails import sheet, thumbnail
 from ctxgcd.utils.files import replacing, undamaged

@@ -10,12 +10,12 @@ import pandas as pd
 
 from ctxgcd.config import Params
 from ctxgcd.pipeline.resolve import backbone_of
-from ctxgcd.pipeline.targets import table_benchmarks
+from ctxgcd.pipeline.tables import table_benchmarks
 from ctxgcd.report.grid import Grid, grid_of_listing, grid_of_table
 from ctxgcd.tables.aggregate import read_long
 from ctxgcd.tables.display import benchmark_name
+from ctxgcd.tables.layout import ROW_HEADS, Kind, wide_table
 from ctxgcd.tables.make import TITLES
-from ctxgcd.tables.render import HEADS, Kind, wide_table
 from ctxgcd.tables.statistics import statistics_listing
 from ctxgcd.tables.term_sizes import terms_listing
 from ctxgcd.utils.files import read_rows, undamaged
@@ -35,7 +35,7 @@ def table_grids(params: Params, table: str, results: Path) -> list[Grid]:
     kind, benchmarks = table.partition("_")[0], table_benchmarks(params, table)
     title = TITLES[kind].format(", ".join(map(benchmark_name, benchmarks)))
     with undamaged(file):
-        if kind in HEADS:
+        if kind in ROW_HEADS:
             notes = {backbone_of(params, benchmark).note for benchmark in benchmarks}
             note = " ".join(sorted(notes - {""}))
             long = read_long(file)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from ctxgcd.tables.render import FORMATS, rendered
+from ctxgcd.tables.render import ESCAPES, rendered
 from ctxgcd.utils.files import write_text
 
 
@@ -25,5 +25,5 @@ class Listing:
 def write_listing(frame: pd.DataFrame, listing: Listing, stem: Path) -> None:
     """Write STEM.csv with all of `frame`, and STEM.md, .tex and .html with the listing, each whole."""
     write_text(stem.with_name(f"{stem.name}.csv"), frame.to_csv(index=False, lineterminator="\n"))
-    for suffix in FORMATS:
+    for suffix in ESCAPES:
         write_text(stem.with_name(f"{stem.name}.{suffix}"), rendered("listing", suffix, listing=listing))

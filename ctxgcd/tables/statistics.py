@@ -14,8 +14,8 @@ from scipy import stats
 from ctxgcd.tables.aggregate import COMPARED, must_be_alike, scores_of
 from ctxgcd.tables.display import method_name
 from ctxgcd.tables.listing import Listing
+from ctxgcd.tables.notes import collapsed_note
 from ctxgcd.tables.published import QUANTITIES
-from ctxgcd.tables.render import collapsed_note
 
 LEVEL = 0.95
 MEASURES = ("mean", "against", "difference", "std", "low", "high", "detectable", "p", "p_holm", "verdict", "per_seed")

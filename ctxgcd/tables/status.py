@@ -10,9 +10,9 @@ import pandas as pd
 from ctxgcd.errors import UserError
 from ctxgcd.tables.aggregate import COMPARED, long_table
 from ctxgcd.tables.display import benchmark_name, method_name, published_name
+from ctxgcd.tables.layout import VERDICT_SIGNS
 from ctxgcd.tables.listing import Listing
 from ctxgcd.tables.published import QUANTITIES, load, paper_keys, paper_table
-from ctxgcd.tables.render import VERDICTS
 
 REPRODUCED, PLANNED, IMPOSSIBLE = "reproduced", "only planned", "not possible here"
 NO_METHOD = "this method is not built"
@@ -100,4 +100,4 @@ def _published(row: pd.Series, quantity: str) -> str:
     published, difference = f"{row[f'{quantity}_published']:.1f}", row[f"{quantity}_difference"]
     if pd.isna(difference):
         return published
-    return f"{published} ({difference:+.1f} {VERDICTS.get(row[f'{quantity}_verdict'], '')}".strip() + ")"
+    return f"{published} ({difference:+.1f} {VERDICT_SIGNS.get(row[f'{quantity}_verdict'], '')}".strip() + ")"

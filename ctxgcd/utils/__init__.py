@@ -1,1 +1,1 @@
-"""Small helpers: files, tables of users, progress, terminals, signals, random streams."""
+"""Helpers: files, user tables, progress, terminals, signals and random streams."""

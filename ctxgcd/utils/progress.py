@@ -1,4 +1,4 @@
-"""How far something is: lines in a file, a bar on a terminal."""
+"""Progress of a task: lines in a file, a bar on a terminal."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ MB = 1_000_000
 
 
 class Progress:
-    """Prints how far something is, its rate and the time left: at most one line every two seconds, and the last.
+    """Prints the progress of a task, its rate and the time left: one line at most every two seconds, and the last one.
 
-    On a terminal each is drawn over the one before.
+    On a terminal, each line overwrites the previous one.
     """
 
     def __init__(
@@ -26,9 +26,9 @@ class Progress:
         scale: int = 1,
         after: float = 0.0,
     ) -> None:
-        """Count from `done` to `total` (None: not known); amounts are shown divided by `scale`, in `unit`.
+        """Count from `done` to `total` (None: unknown); amounts are divided by `scale` and printed in `unit`.
 
-        after: seconds in which nothing is shown, not even the end.
+        after: seconds before the first line; a shorter task prints nothing.
         """
         self.what, self.total, self.unit, self.done, self.scale, self.after = what, total, unit, done, scale, after
         self.first = done

@@ -1,4 +1,4 @@
-"""How a command ends: what it prints for a user's mistake, an interruption, and its exit status."""
+"""The end of a command: messages for invalid input and interruptions, and the exit status."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from ctxgcd.utils.terminal import RED, styled
 
 @contextmanager
 def reported(job: bool = True) -> Iterator[None]:
-    """Turn a UserError into one line on stderr and exit status 2; anything else is a bug and keeps its traceback.
+    """Print a UserError as one line on stderr and exit with status 2; any other error is a bug and keeps its traceback.
 
-    In a job SIGTERM, Ctrl-C and the end of the snakemake that started it are one line too, with exit status 130.
+    In a job, SIGTERM, Ctrl-C and the end of the parent snakemake also print one line, with exit status 130.
     """
     try:
         with stoppable() if job else nullcontext():

@@ -1,4 +1,4 @@
-"""What is drawn from one training seed: separate random streams, and the uniform numbers that views are made from."""
+"""Random numbers of a training seed: independent streams, and the uniform numbers behind the views."""
 
 from __future__ import annotations
 
@@ -14,29 +14,29 @@ from torch import Tensor
 
 
 def generator(seed: int, stream: str, epoch: int = 0) -> torch.Generator:
-    """Return a CPU generator that depends on nothing but (seed, stream, epoch).
+    """Return a CPU generator that depends only on (seed, stream, epoch).
 
-    Separate streams keep methods of one seed paired: the draws of queries never shift the draws of
-    the sampler. A fresh generator an epoch makes resuming exact without any stored random state.
+    Separate streams keep methods with the same seed paired: the draws of queries never shift the draws of
+    the sampler. A new generator in each epoch makes resuming exact without a stored random state.
     """
     return torch.Generator().manual_seed(_key(seed, stream, epoch) % 2**56)
 
 
 class Draws(Protocol):
-    """Uniform numbers in [0, 1) for the views of some images, float64 on the host, of the next view at each call."""
+    """Uniform numbers in [0, 1) for the views of some images, float64 on the host. Each call draws the next view."""
 
     def crop(self, images: int) -> Tensor:
-        """[images, 3]: top, left and flip of one fresh view of each image."""
+        """[images, 3]: top, left and flip of one new view of each image."""
         ...
 
     def kept(self, images: int) -> Tensor:
-        """[2, images]: which two of its kept views each image gets."""
+        """[2, images]: the two cached views used for each image."""
         ...
 
 
 @dataclass(frozen=True)
 class Stream:
-    """Draws one after another from a generator, whatever the images are."""
+    """Draws from a generator in order, independent of the images."""
 
     drawn: torch.Generator
 
@@ -51,12 +51,13 @@ class Stream:
 class Counted:
     """Draws by counter: each number is a hash of seed, epoch, step, image, occurrence, view and column.
 
-    An image's views depend on no other image, so two runs of one seed that ask for the same image in the same
-    step get the same view of it, while a second occurrence of the image in a step gets another one.
+    An image's views do not depend on other images. Two runs with the same seed get the same view of the same image in
+    the same step, while a second occurrence of the image in a step gets another view.
 
     Attributes:
-        key: of seed, epoch and step.
-        ids, occurrences: int64 [n] on the host; how often each image occurs before in the step's counted groups.
+        key: hash of seed, epoch and step.
+        ids, occurrences: int64 [n] on the host; the image ids, and the number of earlier occurrences of each image in
+            the step.
         view: number of the next view.
     """
 
@@ -67,7 +68,7 @@ class Counted:
 
     @classmethod
     def of_step(cls, groups: Sequence[Tensor], seed: int, stream: str, epoch: int, step: int) -> list[Counted]:
-        """The draws of a step's groups, each given by its image ids int64 [n] on the host."""
+        """Return the draws of a step's groups, each given as image ids int64 [n] on the host."""
         ids = torch.cat([torch.empty(0, dtype=torch.int64), *groups])
         order = ids.argsort(stable=True)
         ordered = ids[order]
@@ -92,10 +93,10 @@ class Counted:
 
 
 def counted(key: int, *words: NDArray[np.int64]) -> NDArray[np.float64]:
-    """Return uniform numbers in [0, 1), each a hash of a key of 64 bits and of integers int64 of at least 0.
+    """Return uniform numbers in [0, 1), each a hash of a 64-bit key and of non-negative int64 integers.
 
-    Each word steps the state by odd multiples and is mixed by the finaliser of splitmix64 (Steele, Lea and Flood,
-    "Fast splittable pseudorandom number generators", 2014). The words broadcast; the upper 53 bits are kept.
+    Each word advances the state by odd multiples, and the finaliser of splitmix64 mixes it (Steele, Lea and Flood,
+    "Fast splittable pseudorandom number generators", 2014). The words broadcast; the upper 53 bits are used.
     """
     state = np.array(key, dtype=np.uint64)
     for word in words:
@@ -107,5 +108,5 @@ def counted(key: int, *words: NDArray[np.int64]) -> NDArray[np.float64]:
 
 
 def _key(seed: int, stream: str, epoch: int) -> int:
-    """64 bits of a digest."""
+    """Return 64 bits of a SHA-256 digest."""
     return int.from_bytes(hashlib.sha256(f"{seed}/{stream}/{epoch}".encode()).digest()[:8], "little")

@@ -1,4 +1,4 @@
-"""Ending in order: what SIGTERM, Ctrl-C, and a Snakemake that is gone, do to its jobs."""
+"""Graceful shutdown of jobs at SIGTERM, Ctrl-C or the end of their Snakemake process."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from contextlib import contextmanager, suppress
 from types import FrameType
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
-STARTED_BY = "CTXGCD_STARTED_BY"  # the snakemake that started a job: its process id, and where that is known
-STOPPED = "stopped; what was finished is kept, and the same command goes on from there"
+STARTED_BY = "CTXGCD_STARTED_BY"  # the snakemake process that started a job: its id, and the namespace of the id
+STOPPED = "interrupted; finished work is kept, and running the same command again resumes from there"
 Handler = Callable[[int, FrameType | None], object]
-_stopped: list[int] = []  # the signals at which Snakemake's own process stops its jobs
+_stopped: list[int] = []  # signals at which the Snakemake process stopped its jobs
 
 
 @contextmanager
 def stoppable() -> Iterator[None]:
-    """Raise KeyboardInterrupt at the first SIGTERM or SIGINT, or when the snakemake that started this job is gone.
+    """Raise KeyboardInterrupt at the first SIGTERM or SIGINT, or when the snakemake that started this job has ended.
 
-    So a job leaves its `with` blocks, which delete half-written files and free locks, and no orphan goes on computing
-    where nobody waits for it. What was ignored at the start, as by `nohup`, stays ignored. An error that a library
-    raises in place of the KeyboardInterrupt, as torch.save does, becomes it again.
+    The job leaves its `with` blocks, which delete incomplete files and release locks, and no orphan keeps computing.
+    Signals ignored at the start, as by `nohup`, stay ignored. If a library replaces the KeyboardInterrupt with an
+    error of its own, as torch.save does, the KeyboardInterrupt is raised again.
     """
 
     stopping = False
@@ -33,7 +33,7 @@ def stoppable() -> Iterator[None]:
         nonlocal stopping
         stopping = True
         for caught in before:
-            signal.signal(caught, signal.SIG_IGN)  # what is being left in order is not to be interrupted again
+            signal.signal(caught, signal.SIG_IGN)  # a second signal does not interrupt the cleanup
         raise KeyboardInterrupt
 
     before = {number: was for number in SIGNALS if (was := signal.getsignal(number)) is not signal.SIG_IGN}
@@ -49,18 +49,18 @@ def stoppable() -> Iterator[None]:
             raise KeyboardInterrupt from error
         raise
     finally:
-        if not stopping:  # else it ends, and they stay ignored
+        if not stopping:  # otherwise the process ends, and signals stay ignored
             for number, was in before.items():
                 signal.signal(number, was)
 
 
 def sign() -> None:
-    """In Snakemake's own process: tell its jobs which process they end with."""
+    """In the Snakemake process: pass its process id to its jobs, which end with it."""
     os.environ[STARTED_BY] = f"{os.getpid()} {_namespace()}"
 
 
 def _namespace() -> str:
-    """Which processes can be seen from here: a job in a container may not see the one that started it."""
+    """Return the PID namespace: a job in a container may not see the process that started it."""
     try:
         return os.readlink("/proc/self/ns/pid")
     except OSError:  # not Linux
@@ -85,10 +85,10 @@ def _exists(process: int) -> bool:
 
 
 def stop_after(minutes: float) -> None:
-    """Send this process SIGTERM when its time is over, for want of a queue that would."""
+    """Send SIGTERM to this process after a time limit, for executors that do not enforce one."""
 
     def stop() -> None:
-        print(f"the time limit of {minutes:g} minutes is over", file=sys.stderr, flush=True)
+        print(f"the time limit of {minutes:g} minutes is reached", file=sys.stderr, flush=True)
         os.kill(os.getpid(), signal.SIGTERM)
 
     timer = threading.Timer(60 * minutes, stop)
@@ -97,17 +97,17 @@ def stop_after(minutes: float) -> None:
 
 
 def stop_jobs_too() -> None:
-    """In Snakemake's own process: let SIGTERM and SIGINT stop its jobs, and a second one kill them.
+    """In the Snakemake process: SIGTERM and SIGINT stop its jobs, and a second signal kills them.
 
-    By itself Snakemake waits at SIGTERM until its running jobs have ended, which may take a day, and at SIGINT too
-    where the signal reached it alone and not its jobs, as from a supervisor.
+    By default, Snakemake waits at SIGTERM until its running jobs have ended, which may take a day. It also waits at
+    SIGINT if only Snakemake and not its jobs receive the signal, as from a supervisor.
     """
-    import psutil  # Snakemake brings it
+    import psutil  # a dependency of Snakemake
 
     def stop(number: int, frame: FrameType | None) -> None:
         for job in psutil.Process().children(recursive=True):
-            with suppress(psutil.NoSuchProcess):  # it ended meanwhile
-                if job.name().startswith("python"):  # its shell and `tee` end with it, and show its last words
+            with suppress(psutil.NoSuchProcess):  # the process has already ended
+                if job.name().startswith("python"):  # its shell and `tee` end with it and print its last lines
                     (job.kill if _stopped else job.terminate)()
         if not _stopped:
             _stopped.append(number)
@@ -118,5 +118,5 @@ def stop_jobs_too() -> None:
 
 
 def told_to_stop() -> bool:
-    """Whether Snakemake's own process was stopped by a signal."""
+    """Return whether a signal stopped the Snakemake process."""
     return bool(_stopped)

@@ -1,4 +1,4 @@
-"""What people see on a terminal and no file or pipe gets: colours, where NO_COLOR is not set, and bars."""
+"""Output for terminals only: progress bars, and colours unless NO_COLOR is set."""
 
 from __future__ import annotations
 
@@ -7,20 +7,21 @@ import shutil
 from typing import TextIO
 
 BOLD, RED = "1", "31"
-ABOVE = "\x1b[1A\x1b[2K"  # to the line above, which is erased
+ABOVE = "\x1b[1A\x1b[2K"  # moves up one line and erases it
 BAR = 16  # characters
 
 
 def styled(text: str, style: str, stream: TextIO | None) -> str:
-    """Return `text` as it should look on `stream`: in a style of ANSI codes, or as it is."""
+    """Return `text` with an ANSI style if `stream` supports it, else unchanged."""
     colours = stream is not None and stream.isatty() and not os.environ.get("NO_COLOR")
     return f"\x1b[{style}m{text}\x1b[0m" if colours else text
 
 
 def bar(share: float, text: str, *, again: bool) -> str:
-    """Return a line of a bar, filled by a share, and `text`; `again` over the last one. It fits the terminal.
+    """Return a line with a bar, filled by `share`, and `text`, cut to the width of the terminal.
 
-    Each ends as any other line, so that what is printed next, such as an error, stands below it.
+    With `again`, the line overwrites the previous one. It ends with a line break, so that the next output, such as an
+    error, starts on its own line.
     """
     filled = int(share * BAR)
     line = f"[{'#' * filled}{'.' * (BAR - filled)}] {text}"[: shutil.get_terminal_size().columns - 1]

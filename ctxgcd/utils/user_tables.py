@@ -1,4 +1,4 @@
-"""Reading people's tables and lists, as any editor or spreadsheet saves them; a fault is one sentence."""
+"""Reading of users' tables and lists, in the formats that editors and spreadsheets save."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from ctxgcd.errors import UserError, shown
 
 SEPARATORS = ",;\t"
 SAID_BY_EXCEL = re.compile(r'"?sep=(.)"?\n', re.IGNORECASE)
-BLANK = ("", "nan")  # what programs write for a value that is missing, in lower case
+BLANK = ("", "nan")  # missing values, in lower case
 TABLES = (".csv", ".tsv")
-SHOWN = 100  # names in one sentence
+SHOWN = 100  # names in one message
 
-# Accepted names of a column, in letters of any case; where a table has several, the first of them is read.
+# Accepted names of a column, in any case; if a table has several, the first one is read.
 PATH = ("path", "file", "filename", "image")
 CLASS = ("class", "class_name", "label")
 TRUE_CLASS = ("class_id", "class", "true_class", "class_name", "label")
@@ -36,9 +36,9 @@ COLUMNS = {*PATH, *TRUE_CLASS, *PREDICTED, "id", NAME, "old", "part", "role"}
 
 @dataclass(frozen=True)
 class Table:
-    """Rows of text cells, and the name that a sentence gives them.
+    """Rows of text cells, and the name of the table in messages.
 
-    The index is the line of each row in the file; the columns are in lower case.
+    The index holds the line number of each row in the file; the columns are in lower case.
     """
 
     name: str
@@ -49,17 +49,18 @@ class Table:
         return [name for name in names if name in self.rows.columns]
 
     def column(self, *names: str) -> str:
-        """Return the first of `names` that is a column; UserError where none is."""
+        """Return the first of `names` that is a column. Raises UserError if none is."""
         if found := self.has(*names):
             return found[0]
         raise UserError(
-            f"{self.name} has the columns {', '.join(self.rows.columns)}, expected {' or '.join(names)}; name it so"
+            f"{self.name} has the columns {', '.join(self.rows.columns)}, but expected {' or '.join(names)}; rename "
+            "the column"
         )
 
     def require_same_classes(self, column: str, *others: str) -> None:
-        """Raise UserError unless `column` and each of the `others` that is there name the same classes.
+        """Raise UserError unless `column` and each existing column of `others` name the same classes.
 
-        That is one to one, in any Unicode form; a row where one of them is empty says nothing.
+        The names must match one to one, in any Unicode form; rows with an empty value are ignored.
         """
         for other in self.has(*(name for name in others if name != column)):
             pairs = self.rows[[column, other]].drop_duplicates().map(nfc).drop_duplicates()
@@ -72,32 +73,32 @@ class Table:
                     )
                     raise UserError(
                         f"{self.name} has the columns {column} and {other}, which name different classes: line {first} "
-                        f"has {one}, line {second} {two}; keep the right column, and delete the other"
+                        f"has {one}, line {second} has {two}; keep the correct column and delete the other"
                     )
 
     def filled(self, *columns: str) -> Table:
-        """Return the table of these columns alone; UserError for the first cell that is empty or NaN."""
+        """Return the table with only these columns. Raises UserError for the first cell that is empty or NaN."""
         for column in columns:
             blank = self.rows[column].astype(str).str.lower().isin(BLANK)
             if blank.any():
-                raise UserError(f"{self.name} line {blank.idxmax()}: {column} is empty; write it, or delete the line")
+                raise UserError(f"{self.name} line {blank.idxmax()}: {column} is empty; add a value or delete the line")
         return Table(self.name, self.rows[list(columns)])
 
     def plain(self) -> Table:
-        """Return the table with each path as all spellings of it agree: ./a\\b.jpg is a/b.jpg."""
+        """Return the table with normalized paths: ./a\\b.jpg becomes a/b.jpg."""
         return Table(self.name, self.rows.assign(path=self.rows["path"].map(_plain))) if self.has("path") else self
 
     def once(self, key: str) -> Table:
-        """Return the table with each `key` (a path or an id) on one row.
+        """Return the table with one row for each `key` (a path or an id).
 
-        Rows that are equal throughout count once; UserError for one key with two contents.
+        Identical rows are merged. Raises UserError for two different rows with the same key.
         """
         rows = self.rows.drop_duplicates()
         if (twice := rows[rows[key].duplicated()]).size:
             image = twice[key].iloc[0]
             lines = rows.index[rows[key] == image]
             raise UserError(
-                f"{self.name} says two things of the image {image}, on lines {lines[0]} and {lines[1]}; keep one"
+                f"{self.name} has different rows for the image {image}, on lines {lines[0]} and {lines[1]}; keep one"
             )
         return Table(self.name, rows)
 
@@ -107,51 +108,53 @@ def _plain(path: str) -> str:
 
 
 def as_table(given: Path | str | pd.DataFrame, name: str, first_line: str) -> Table:
-    """Return a CSV file (read_table), or the rows of a DataFrame that `name` names, as a table."""
+    """Return a CSV file (see read_table) or a DataFrame, named `name` in messages, as a table."""
     if not isinstance(given, pd.DataFrame):
         return read_table(Path(given), first_line)
     if given.empty:
-        raise UserError(f"{name} has no row; give one row an image")
+        raise UserError(f"{name} has no rows; give one row per image")
     head = _head(name, map(str, given.columns))
     return Table(name, given.astype(str).fillna("").set_axis(head, axis="columns").reset_index(drop=True))
 
 
 def read_table(file: Path, first_line: str) -> Table:
-    """Read a CSV whose columns are parted by comma, semicolon or tab; blanks around a cell are cut.
+    """Read a CSV separated by comma, semicolon or tab; spaces around a cell are stripped.
 
-    Excel's line `sep=;` and its empty columns at the end are left out. `first_line` is what a file without column
-    names should begin with.
+    The line `sep=;` and empty trailing columns, as written by Excel, are ignored. `first_line` describes the expected
+    first line in the message for a file without column names.
     """
     text = read_text(file)
     skipped = 0
     if said := SAID_BY_EXCEL.match(text):
         text, skipped = text[said.end() :], 1
     if not text.strip():
-        raise UserError(f"{file} is empty; write a line of column names, then one line an image")
+        raise UserError(f"{file} is empty; write a line with column names, then one line per image")
     separator = said[1] if said else max(SEPARATORS, key=text.strip().split("\n")[0].count)
     reader = csv.reader(io.StringIO(text, newline=""), delimiter=separator)
     try:
         lines = ([cell.strip() for cell in row] for row in reader)
         (number, first), *rows = [(reader.line_num + skipped, cells) for cells in lines if any(cells)]
     except csv.Error as error:
-        raise UserError(f"{file} line {reader.line_num + skipped} is no line of a CSV ({error}); repair it") from error
+        raise UserError(
+            f"{file} line {reader.line_num + skipped} is not valid CSV ({error}); correct the line"
+        ) from error
     while not first[-1]:
         first.pop()
     if not COLUMNS.intersection(name.lower() for name in first):
         raise UserError(
-            f"{file} line {number} is {separator.join(first)!r}, which names no known column; the first line must be "
-            f"{first_line}"
+            f"{file} line {number} is {separator.join(first)!r}, which has no known column name; the first line must "
+            f"be {first_line}"
         )
     head = _head(str(file), first)
     width = len(head)
     if odd := next(((number, row) for number, row in rows if len(row) < width or any(row[width:])), None):
-        raise UserError(f"{file} line {odd[0]} has {len(odd[1])} columns, the first line {width}; repair it")
+        raise UserError(f"{file} line {odd[0]} has {len(odd[1])} columns, but expected {width}; correct the line")
     content = [row[:width] for _, row in rows]
     return Table(str(file), pd.DataFrame(content, [number for number, _ in rows], head, dtype="str"))
 
 
 def _head(name: str, columns: Iterable[str]) -> list[str]:
-    """Column names in lower case; UserError for one that is there twice."""
+    """Return column names in lower case. Raises UserError for a duplicate."""
     head = [column.lower() for column in columns]
     if len(set(head)) < len(head):
         raise UserError(f"{name} has the column {Counter(head).most_common(1)[0][0]!r} twice; keep one")
@@ -159,13 +162,14 @@ def _head(name: str, columns: Iterable[str]) -> list[str]:
 
 
 def read_list(file: Path, columns: Sequence[str], others: Sequence[str] = ()) -> list[str]:
-    """Read one name a line, or the one of `columns` (else of `others`) that a CSV has: each name once, in order."""
+    """Read one name per line, or the column of a CSV named in `columns` (else in `others`): unique names, in order."""
     if file.suffix.lower() in TABLES:
         table = read_table(file, " or ".join(columns))
         found = table.has(*columns) or table.has(*others)
         if len(found) != 1:
             raise UserError(
-                f"{file} has the columns {', '.join(table.rows.columns)}, expected just one of {' and '.join(columns)}"
+                f"{file} has the columns {', '.join(table.rows.columns)}, but expected exactly one of "
+                f"{' and '.join(columns)}"
             )
         lines = table.rows[found[0]].tolist()
     else:
@@ -174,27 +178,27 @@ def read_list(file: Path, columns: Sequence[str], others: Sequence[str] = ()) ->
 
 
 def read_text(file: Path) -> str:
-    """Return UTF-8 text, with or without a byte order mark, its line ends as \\n; UserError for what is none."""
+    """Return UTF-8 text, with or without a byte order mark, with line breaks as \\n. Raises UserError otherwise."""
     try:
         content = file.read_bytes()
     except FileNotFoundError:
         raise UserError(f"{file} does not exist; check its name and folder") from None
     except OSError as error:
-        raise UserError(f"{file} cannot be read ({error.strerror}); name a file that can") from error
+        raise UserError(f"{file} cannot be read ({error.strerror}); give a readable file") from error
     try:
         text = re.sub("\r\n?", "\n", content.decode("utf-8-sig"))
     except UnicodeDecodeError:
         what = "is not UTF-8 text; save it as UTF-8"
         if b"\0" in content and not content.startswith((BOM_UTF16_LE, BOM_UTF16_BE)):
-            what = "is no text but a binary file, such as an image or a workbook; name a CSV or a text file"
+            what = "is a binary file, such as an image or a workbook; give a CSV or a text file"
         raise UserError(f"{file} {what} (in Excel: save as CSV UTF-8)") from None
     if "\0" in text:
         line = text[: text.index("\0")].count("\n") + 1
-        raise UserError(f"{file} line {line} has a NUL byte, which no name can have; delete it")
+        raise UserError(f"{file} line {line} contains a NUL byte; delete it")
     return text
 
 
-# -- names in several Unicode forms: macOS writes an accent as a character of its own (NFD), most others do not (NFC) --
+# -- Unicode forms of names: macOS writes an accent as a separate character (NFD), most other systems do not (NFC) --
 
 
 def nfc(name: str) -> str:
@@ -202,10 +206,10 @@ def nfc(name: str) -> str:
 
 
 def spelled(given: Iterable[str], known: Iterable[str], where: str) -> dict[str, str]:
-    """Return name -> the known one that it means: the same, else the one that is equal in NFC.
+    """Map each name to the known name that is equal, or else equal in NFC.
 
-    Names that mean none are left out. UserError for a name that is none of the known ones (of `where`), but equals
-    two of them in NFC.
+    Unknown names are left out. Raises UserError for a name that is not a known one (of `where`) but equals two of
+    them in NFC.
     """
     exact = dict.fromkeys(known)
     found = {name: name for name in given if name in exact}
@@ -215,8 +219,8 @@ def spelled(given: Iterable[str], known: Iterable[str], where: str) -> dict[str,
             meant = forms.get(nfc(name), [])
             if len(meant) > 1:
                 raise UserError(
-                    f"{name!r} may be {' or '.join(map(ascii, meant))} of {where}, which differ in their Unicode form "
-                    "only; rename one of the two"
+                    f"{name!r} matches {' and '.join(map(ascii, meant))} of {where}, which differ only in their "
+                    "Unicode form; rename one of the two"
                 )
             if meant:
                 found[name] = meant[0]
@@ -224,9 +228,9 @@ def spelled(given: Iterable[str], known: Iterable[str], where: str) -> dict[str,
 
 
 def in_one_form(names: Collection[str]) -> tuple[dict[str, str], list[str]]:
-    """Return class name -> the name of all its Unicode forms, and a sentence on classes that have several.
+    """Map each class name to one spelling, and return a sentence on classes with several Unicode forms.
 
-    That is the name itself where there is no other form of it, else NFC.
+    The spelling is the name itself if it has only one form, else its NFC form.
     """
     several = several_forms(names)
     one = {name: name for name in names} | {name: whole for whole, forms in several.items() for name in forms}
@@ -235,14 +239,14 @@ def in_one_form(names: Collection[str]) -> tuple[dict[str, str], list[str]]:
 
 
 def several_forms(names: Iterable[str]) -> dict[str, list[str]]:
-    """Return the names that are equal in NFC, under that form; names without a second one are left out."""
+    """Map each NFC form with several spellings to these spellings."""
     return {whole: forms for whole, forms in _forms(names).items() if len(forms) > 1}
 
 
 def told_alike(paths: Iterable[str]) -> list[str]:
-    """Say which images have names that differ in their Unicode form only."""
+    """Return a sentence on images whose names differ only in their Unicode form, if there are any."""
     several = several_forms(paths)
-    return [f"different images whose names differ in their Unicode form only: {listed(several)}"] if several else []
+    return [f"different images whose names differ only in their Unicode form: {listed(several)}"] if several else []
 
 
 def _forms(names: Iterable[str]) -> dict[str, list[str]]:
@@ -253,7 +257,7 @@ def _forms(names: Iterable[str]) -> dict[str, list[str]]:
 
 
 def listed(names: Iterable[str]) -> str:
-    """The names of a sentence, all but those beyond SHOWN; bytes that are not UTF-8 are written as \\xff."""
+    """Return up to SHOWN quoted names and the number of further ones; bytes that are not UTF-8 are escaped."""
     left = iter(names)
     text = ", ".join(f"'{shown(name)}'" for name in islice(left, SHOWN))
     return f"{text} and {more:,} more" if (more := sum(1 for _ in left)) else text

@@ -13,7 +13,7 @@ from typing import Any
 
 from ctxgcd.config import Params, read
 from ctxgcd.pipeline.rows import parse_row
-from ctxgcd.pipeline.targets import rows_in, table_benchmarks, table_runs
+from ctxgcd.pipeline.tables import rows_in, table_benchmarks, table_runs
 from ctxgcd.plan.lines import Line, plan
 from ctxgcd.plan.rates import ASSUMED, Measured
 from ctxgcd.tables.audit import audit

@@ -251,4 +251,4 @@ def test_a_training_ends_itself_when_its_time_is_over(carried_out: tuple[Project
         ["bash", "-c", command], cwd=project.folder, env=environment, text=True, capture_output=True, timeout=120
     )
     assert done.returncode == 130, done.stderr
-    assert done.stderr.startswith("the time limit of 0.0001 minutes is over\nstopped; what was finished is kept")
+    assert done.stderr.startswith("the time limit of 0.0001 minutes is reached\ninterrupted; finished work is kept")

@@ -18,7 +18,7 @@ import yaml
 
 from ctxgcd.config import Params
 from ctxgcd.pipeline.resolve import resolve
-from ctxgcd.pipeline.targets import all_tables, table_runs
+from ctxgcd.pipeline.tables import all_tables, table_runs
 from ctxgcd.plan.rates import ASSUMED
 from ctxgcd.plan.work import classes_of, images_in, work_of
 from tests.helpers.layouts import Painter

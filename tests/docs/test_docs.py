@@ -75,7 +75,7 @@ def test_every_published_number_is_shown(site: Path) -> None:
 def test_the_cost_is_that_of_the_plan(
     site: Path, params: Params, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from ctxgcd.pipeline.targets import table_runs
+    from ctxgcd.pipeline.tables import table_runs
     from ctxgcd.plan.plan import write_plan
 
     monkeypatch.chdir(tmp_path)
@@ -323,7 +323,8 @@ def test_own_images_of_the_example(committed: dict[str, Any]) -> None:
 
 def test_the_entry_of_the_example(params: Params) -> None:
     from ctxgcd.pipeline.classes import k_of
-    from ctxgcd.pipeline.targets import check, table_runs
+    from ctxgcd.pipeline.tables import table_runs
+    from ctxgcd.pipeline.targets import check
 
     added = yaml.safe_load(examples("add_benchmark.md", "yaml")[0])
     content = yaml.safe_load((ROOT / "params.yaml").read_text(encoding="utf-8"))

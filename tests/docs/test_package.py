@@ -26,7 +26,7 @@ from pathlib import Path
 import ctxgcd
 from ctxgcd.benchmarks import class_lists
 from ctxgcd.benchmarks.places import folder_of
-from ctxgcd.benchmarks.registry import SOURCES
+from ctxgcd.benchmarks.readers.registry import SOURCES
 from ctxgcd.tables.audit import audit, audit_listing
 from ctxgcd.tables.listing import write_listing
 

@@ -48,7 +48,7 @@ def test_the_results_are_those_of_an_uninterrupted_run(clean: Path, tmp_path: Pa
             finish(folder, "--unlock")
     told = log.read_text() + finish(folder, TABLE, "--cores", "1")
     assert "goes on after epoch" in told
-    assert "stopped; what was finished is kept" in told
+    assert "interrupted; finished work is kept" in told
     assert "Traceback" not in told
     assert results(folder) == results(clean)
     assert "Nothing to be done" in finish(folder, "-n", TABLE)

@@ -84,7 +84,7 @@ CASES: list[tuple[str, Any, list[str]]] = [
     ("benchmarks.cub", "cub", ["benchmarks.cub", "found 'cub'"]),
     ("backbones.dino_vitb16.mean", [0.5, 0.5], ["backbones.dino_vitb16.mean", "3"]),
     # what YAML 1.1 makes of 1e-3
-    (f"{PAPER}.lr_floor", yaml.safe_load("1e-3"), [f"{PAPER}.lr_floor", "number", "found '1e-3'", "as 1.0e-3"]),
+    (f"{PAPER}.lr_floor", yaml.safe_load("1e-3"), [f"{PAPER}.lr_floor", "number", "found '1e-3'", "as in 1.0e-3"]),
     # not finite
     (f"{PAPER}.lr", math.nan, [f"{PAPER}.lr", "finite", "found nan"]),
     (f"{PAPER}.lr", math.inf, [f"{PAPER}.lr", "finite", "found inf"]),
@@ -124,8 +124,8 @@ CASES: list[tuple[str, Any, list[str]]] = [
     ("seeds_of.cub50.main", [3, 3], ["seeds_of.cub50.main are [3, 3]", "different"]),
     ("seeds", [0, 0], ["seeds are [0, 0]", "different"]),
     ("seeds", [0, -1], ["seeds are [0, -1]", "integers from 0"]),
-    ("schema", 1, ["schema is 1", "reads schema 3", "docs/migration.md says what to change in it"]),
-    ("schema", 4, ["schema is 4", "reads schema 3", "take a newer version"]),
+    ("schema", 1, ["schema is 1", "reads schema 3", "update the file as in docs/migration.md"]),
+    ("schema", 4, ["schema is 4", "reads schema 3", "install a newer version"]),
     ("schema", "2", ["schema: input should be a valid integer"]),
     # possible each on its own, not together
     (f"{PAPER}.crop", 300, [PAPER, "crop 300 is larger than resize 256", "give"]),
@@ -255,7 +255,7 @@ def test_a_script_ends_with_the_sentence_alone(committed: dict[str, Any]) -> Non
 def test_a_key_given_twice_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "params.yaml"
     path.write_text("seeds: [0]\nrows:\n  main: [a]\n  main: [b]\n", encoding="utf-8")
-    with pytest.raises(UserError, match=r"params.yaml line 4: key 'main' is given twice"):
+    with pytest.raises(UserError, match=r"params.yaml line 4: duplicate key 'main'"):
         check_file(path)
     path.write_bytes(b"\xff\xfe")
     with pytest.raises(UserError, match="not UTF-8"):

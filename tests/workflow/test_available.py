@@ -71,7 +71,7 @@ def test_a_plan_of_targets_makes_nothing(project: Path) -> None:
     code, output = snakemake(project, "plan", "results/main_three.cvs")
     assert code != 0
     assert output.splitlines()[-1] == (
-        "error: plan: no rule makes 'results/main_three.cvs'; give a rule, or a file of results/"
+        "error: plan: no rule makes 'results/main_three.cvs'; give the name of a rule or a file in results/"
     )
     again, everything = snakemake(project, "-n", "--cores", "2", "plan")
     assert again == 0

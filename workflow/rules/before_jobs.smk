@@ -1,11 +1,11 @@
-"""What is answered before Snakemake plans a job: a mistyped target, the plan, the reasons, and what the data at hand allows."""
+"""Checks and reports that run before Snakemake plans jobs: unknown targets, `plan`, `why` and the available tables."""
 
 with reported(job=False):
     named = [rule.name for rule in workflow.rules if not rule.has_wildcards()]
     targets.refuse_unknown_rules(TARGETS, named)
     if available.asked_for(TARGETS):
         print(JOBS.at_hand.told(), file=sys.stderr)
-    # Where files pass through another folder than this: that folder, and the place under which rules know its files.
+    # With a default storage provider: its folder, and the path under which the rules know its files.
     stored = workflow.storage_settings
     through, known_as = "", ""
     if provider := stored.default_storage_provider:
@@ -21,7 +21,7 @@ with reported(job=False):
                 for one in workflow.rules
             ):
                 raise UserError(
-                    f"{question}: no rule makes '{target}'; give a rule, or a file of results/"
+                    f"{question}: no rule makes '{target}'; give the name of a rule or a file in results/"
                 )
         behind = [run for target in wanted for run in JOBS.runs_behind(target)]
         if question == "plan":

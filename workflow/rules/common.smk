@@ -1,4 +1,4 @@
-"""params.yaml as it is asked for, and what the other rules share."""
+"""The requested parameters and what the other rules share."""
 
 import json
 import os
@@ -13,7 +13,7 @@ from ctxgcd.benchmarks.places import use_places
 from ctxgcd.config import Official
 from ctxgcd.config import parse as parse_params
 from ctxgcd.errors import UserError
-from ctxgcd.pipeline import available, code, equality, paths, targets
+from ctxgcd.pipeline import available, code, equality, paths, tables, targets
 from ctxgcd.pipeline.failed_jobs import repeat_last_words
 from ctxgcd.pipeline.jobs import Jobs, job_words, write_params
 from ctxgcd.pipeline.resolve import estimate_of, limits_of, protocol_of
@@ -23,11 +23,12 @@ from ctxgcd.plan.plan import write_plan
 from ctxgcd.utils.reporting import reported
 from ctxgcd.utils.signals import sign, stop_jobs_too
 
-# The folders of the official benchmarks may also stand in a Snakemake profile or after --config, as data=ROOT or
-# data="{root: ROOT, cub: FOLDER}"; the environment wins. Taken out: a place is no part of what a run is.
+# The folders of the official benchmarks can also be set in a Snakemake profile or with --config, as data=ROOT or
+# data="{root: ROOT, cub: FOLDER}"; environment variables take precedence. The key is removed from the config, because
+# the location of the data is not part of a run's identity.
 places = config.pop("data", {})
 
-# The targets of this call, as Snakemake reads them: it tells them itself only after this file.
+# The targets of this call. Snakemake exposes its own parsed targets only after this file is read.
 TARGETS = get_argument_parser().parse_known_args(sys.argv[1:])[0].targets
 
 with reported(job=False):
@@ -40,10 +41,10 @@ with reported(job=False):
     for warning in targets.check(PARAMS, TARGETS):
         print(f"warning: {warning}", file=sys.stderr)
 
-    # In the environment rather than in the rules' `params`, because asking for other targets is no reason to make a
-    # file again: a check that finds its data missing names what all the requested benchmarks lack, not its own alone;
-    # and the jobs of split, packing and features refuse a run that has too few images, so that its training does not
-    # refuse it later. A job on another machine does not know the targets of this call, so there the training refuses.
+    # These values depend on the targets, so they are passed in the environment and not in the rules' `params`, where
+    # other targets would make files again. A data check that fails lists the missing data of all requested benchmarks.
+    # The jobs that split, pack and extract features refuse a run with too few images before its training starts. A job
+    # on another machine does not see these variables; there the training itself refuses the run.
     PARAMS_FILE = write_params(config)
     if workflow.is_main_process:
         needed = [r for t in TARGETS or ["all_tables"] for r in JOBS.runs_behind(t)]
@@ -62,18 +63,18 @@ wildcard_constraints:
     content="[0-9a-f]{8}",
 
 
-# The rules call `python`: the one that runs snakemake, whether its environment is activated or not.
+# The rules call `python`. This is the interpreter that runs snakemake, even if its environment is not activated.
 shell.prefix(
     f'set -euo pipefail; export PATH={shlex.quote(os.path.dirname(sys.executable))}:"$PATH"; '
 )
 
 
-# Where files travel to their jobs, a link will do if the storage can be seen from there: no job writes to its inputs.
+# Jobs only read their inputs, so a storage plugin can link files instead of copying them.
 inputflags:
     access.sequential,
 
 
-# A job ends when this process is gone, and stops when this process is told to.
+# Jobs end when this process has ended, and stop when this process is stopped.
 sign()
 
 
@@ -85,14 +86,14 @@ onerror:
     repeat_last_words(log)
 
 
-# The inputs of a job that are caches count by their names alone, never by their times: where one that is there had to be
-# made again, Snakemake would look at none of the runs behind it, which read it as `ancient`, and miss their own changes.
+# Cached inputs are `ancient`: their names identify their contents and their times are ignored. If a cache that exists
+# were made again, Snakemake would not check the runs that read it as `ancient`, and would miss changes of these runs.
 
 
 def pixels(index):
-    """The pixels beside a store's index: an input of its own only where files travel to their jobs one by one.
+    """The pixels of a store: a separate input only if a storage provider copies input files to the jobs.
 
-    On a shared disk they are there, and one input more would be a reason to run all that read the store again.
+    On a shared disk the pixels are available anyway, and one more input would make all runs of the store again.
     """
     travels = workflow.storage_settings.default_storage_provider
     return index.replace(".npz", ".pixels") if travels else []
@@ -103,7 +104,7 @@ def metrics_of(runs):
 
 
 def run_inputs(wildcards):
-    """What a run reads beside its split; an estimate alone counts by its time, the caches by their names."""
+    """The inputs of a run except its split: the time of an estimate counts, caches are identified by their names."""
     files = JOBS.inputs(**wildcards)
     return {k: file if k == "estimate" else ancient(file) for k, file in files.items()}
 

@@ -1,7 +1,7 @@
-"""From the official files to kept features: check, manifest, split, weights, image store, features."""
+"""From the official files to cached features: check, manifest, split, weights, image store, features."""
 
 
-# Without a declared output, so that it runs whenever it is asked for; the file that it leaves is DVC's to keep.
+# No declared output, so the rule runs whenever it is requested. DVC tracks the file that it writes.
 rule check_data:
     log:
         "work/logs/check_data.log",
@@ -16,9 +16,9 @@ rule check_data:
         "python workflow/scripts/check_data.py --done {params.done} 2>&1 | tee {log:q}"
 
 
-# Checks the benchmark's data first: with the highest priority, so that nothing is trained for one benchmark while
-# another one's data is missing. Not a rule of its own behind `ancient`: when such a job has to run again, Snakemake
-# looks at no job behind it and misses their own changes.
+# The job checks the benchmark's data first. It has the highest priority, so that no benchmark is trained while the data
+# of another one is missing. The check is not a separate rule with `ancient` outputs: when such a job runs again,
+# Snakemake does not check the jobs that depend on it and misses their changes.
 rule manifest:
     output:
         "work/manifests/{benchmark}.csv",
@@ -32,7 +32,7 @@ rule manifest:
         section=lambda w: json.dumps(JOBS.section(w.benchmark)),
         data=lambda w: JOBS.data(w.benchmark),
         code=lambda w: code.manifest(JOBS.reader(w.benchmark)).hash,
-        # Not recorded, because it takes `input`: the same images at another place are the same.
+        # Snakemake does not record parameters that use `input`: moving the images does not make the list again.
         place=lambda w, input: json.dumps(JOBS.place(w.benchmark)),
     message:
         "Checking the data of {wildcards.benchmark} and listing its images"
@@ -78,7 +78,7 @@ rule weights:
         "../envs/ctxgcd.yaml"
     params:
         model=lambda w: PARAMS.backbones[w.backbone].model,
-        # Not recorded, because it takes `input`: the same file at another place changes nothing.
+        # Snakemake does not record parameters that use `input`: moving the file changes nothing.
         file=lambda w, input: PARAMS.backbones[w.backbone].weights,
         sha256=lambda w, input: PARAMS.backbones[w.backbone].sha256,
         code=lambda w, input: code.script(code.WEIGHTS).hash,
@@ -130,7 +130,7 @@ rule duplicates:
     params:
         code=code.script("find_duplicates").hash,
     message:
-        "Looking for equal images in the parts of {wildcards.benchmark}"
+        "Searching {wildcards.benchmark} for duplicate images"
     shell:
         "python workflow/scripts/find_duplicates.py --store {input.store:q} --split {input.split:q} --out {output:q}"
         " 2>&1 | tee {log:q}"
@@ -167,7 +167,7 @@ rule features:
         " --code {params.code} --out {output:q} 2>&1 | tee {log:q}"
 
 
-# The frozen features are not an input whose time counts: their content is in their name.
+# The frozen features are `ancient`, because a hash in their name identifies their content.
 rule estimate_k:
     input:
         features=lambda w: ancient(JOBS.frozen_features(w.benchmark)),

@@ -1,4 +1,4 @@
-"""What is public without an account. No declared outputs: a fetch runs when it is asked for, and never by itself."""
+"""Downloads of public data and weights. The rules declare no outputs, so a download runs only if it is requested."""
 
 for name in ARCHIVES:
 
@@ -13,7 +13,7 @@ for name in ARCHIVES:
         params:
             name=name,
         message:
-            f"Fetching {name}"
+            f"Downloading {name}"
         shell:
             "python workflow/scripts/fetch_data.py --reader {params.name} --folder {params.name} 2>&1 | tee {log:q}"
 
@@ -27,6 +27,6 @@ rule fetch_weights:
     params:
         commands=JOBS.weights_commands(),
     message:
-        "Fetching the weights of the backbones"
+        "Downloading the weights of the backbones"
     shell:
         "{{ {params.commands}; }} 2>&1 | tee {log:q}"

@@ -1,24 +1,24 @@
-"""What a request would cost, before anything starts, and what there is already."""
+"""The cost of requested targets (`plan`), the reasons for their runs (`why`), and reports on existing results."""
 
 
 # The first page of `snakemake --report FILE.html TARGET`.
 report: "../report/workflow.rst"
 
 
-# Printed at the end of the Snakefile, before Snakemake plans anything: a job could not keep the targets beside it from
-# being made. The rule is there for `snakemake --list`.
+# The plan is printed at the end of the Snakefile, before Snakemake plans jobs, because a job cannot prevent the other
+# requested targets from being made. The rule exists for `snakemake --list`.
 rule plan:
     message:
         "Planned"
 
 
-# As `plan`.
+# See `plan`.
 rule why:
     message:
         "Explained"
 
 
-# Without a declared output: it tells what there is when it is asked, and asks for nothing to be made.
+# No declared output: the rule runs whenever it is requested, and makes no other files.
 rule status:
     log:
         "work/logs/status.log",
@@ -34,7 +34,7 @@ rule status:
         "python workflow/scripts/show_status.py --params {params.config} --stem {params.stem} 2>&1 | tee {log:q}"
 
 
-# Without a declared output: a page of what there is when it is asked for, with the gaps named.
+# No declared output: the rule runs whenever it is requested, and lists missing results on the page.
 rule report:
     log:
         "work/logs/report.log",

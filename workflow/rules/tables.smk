@@ -1,13 +1,13 @@
-"""From scores to what is read: tables and figures."""
+"""From scores to tables and figures."""
 
 
 rule table:
     input:
-        lambda w: metrics_of(targets.table_runs(PARAMS, f"{w.kind}_{w.name}")),
+        lambda w: metrics_of(tables.table_runs(PARAMS, f"{w.kind}_{w.name}")),
     output:
         [
             f"results/{{kind}}_{{name}}.{suffix}"
-            for suffix in paths.FORMATS
+            for suffix in paths.TABLE_FORMATS
             if suffix != "html"
         ],
         report(
@@ -20,7 +20,7 @@ rule table:
     log:
         "work/logs/table/{kind}_{name}.log",
     wildcard_constraints:
-        kind="|".join(paths.KINDS),
+        kind="|".join(paths.TABLE_KINDS),
         name=r"\w+",
     conda:
         "../envs/ctxgcd.yaml"
@@ -36,7 +36,7 @@ rule table:
         " --metrics {input:q} --asked {params.asked} 2>&1 | tee {log:q}"
 
 
-# A main table of those of its benchmarks that are here, in a folder of its own: it never passes for the whole one.
+# A main table of its available benchmarks, in a separate folder, so that it is not mistaken for the complete table.
 use rule table as partial_table with:
     input:
         lambda w: metrics_of(JOBS.at_hand.runs(f"{w.kind}_{w.name}")),
@@ -57,7 +57,7 @@ use rule table as partial_table with:
         asked=lambda w, input: " ".join(JOBS.parameters_of(input)),
         code=code.script("make_table").hash,
     message:
-        "Making what can be made of the table {wildcards.kind}_{wildcards.name}"
+        "Making the partial table {wildcards.kind}_{wildcards.name}"
 
 
 rule available_tables:
@@ -65,7 +65,7 @@ rule available_tables:
         lambda w: JOBS.at_hand.files(),
         paths.table_files("audit_published"),
     message:
-        "The tables of what is here are in results/, those with gaps in results/available/"
+        "Complete tables are in results/, partial tables in results/available/"
 
 
 rule summary:
@@ -93,7 +93,7 @@ rule audit_published:
     output:
         [
             f"results/audit_published.{suffix}"
-            for suffix in paths.FORMATS
+            for suffix in paths.TABLE_FORMATS
             if suffix != "html"
         ],
         report(
@@ -111,7 +111,7 @@ rule audit_published:
     params:
         code=code.script("audit_published").hash,
     message:
-        "Checking the published tables against themselves"
+        "Checking the consistency of the published tables"
     shell:
         "python workflow/scripts/audit_published.py --stem results/audit_published 2>&1 | tee {log:q}"
 
@@ -120,7 +120,7 @@ rule curves:
     input:
         lambda w: [
             run.file("history.csv")
-            for run in targets.runs_of(PARAMS, "main", w.benchmark)
+            for run in tables.runs_of(PARAMS, "main", w.benchmark)
             if parse_row(run.row).trains
         ],
     output:
@@ -170,10 +170,10 @@ rule sensitivity_figure:
 
 rule embedding:
     input:
-        predictions=lambda w: targets.shown_run(PARAMS, w.benchmark).file(
+        predictions=lambda w: tables.shown_run(PARAMS, w.benchmark).file(
             "predictions.csv"
         ),
-        embeddings=lambda w: targets.shown_run(PARAMS, w.benchmark).file(
+        embeddings=lambda w: tables.shown_run(PARAMS, w.benchmark).file(
             "embeddings.npz"
         ),
         split=ancient("results/splits/{benchmark}.csv"),
@@ -190,7 +190,7 @@ rule embedding:
     conda:
         "../envs/ctxgcd.yaml"
     params:
-        run=lambda w: f"{targets.SHOWN}, seed {targets.shown_run(PARAMS, w.benchmark).seed}",
+        run=lambda w: f"{tables.SHOWN}, seed {tables.shown_run(PARAMS, w.benchmark).seed}",
         code=code.script("draw_embedding").hash,
     message:
         "Drawing the features of {wildcards.benchmark}"

@@ -1,4 +1,4 @@
-"""One rule trains every method; another scores its predictions."""
+"""Training (one rule for all methods) and scoring of the predictions."""
 
 
 rule train:

@@ -20,7 +20,7 @@ def main() -> None:
     try:
         fetch(arguments.reader, folder_of(arguments.folder), by_hand)
     except KeyboardInterrupt:
-        print("\nstopped; the same command goes on from here", file=sys.stderr, flush=True)
+        print("\ninterrupted; run the same command again to resume", file=sys.stderr, flush=True)
         sys.exit(130)
 
 

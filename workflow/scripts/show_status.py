@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 
 from ctxgcd.pipeline.jobs import read_params
-from ctxgcd.pipeline.targets import existing_metrics, planned_rows
+from ctxgcd.pipeline.tables import existing_metrics, planned_rows
 from ctxgcd.tables.listing import write_listing
 from ctxgcd.tables.published import KEYS
 from ctxgcd.tables.status import status, status_listing

@@ -225,7 +225,7 @@ def test_a_cache_that_cannot_be_written_is_done_without(own: dict[str, Any]) -> 
     ("listing", "words"),
     [
         ("path,class\nant/./0.png,a\nant//0.png,b\n", "image ant/0.png is listed twice"),
-        ('path,class\n"ant/0.png,a\n' + "x" * 140_000, "is no line of a CSV"),
+        ('path,class\n"ant/0.png,a\n' + "x" * 140_000, "is not valid CSV"),
         ("path,class,class\nant/0.png,a,b\n", "the column 'class' twice"),
         ("path,class\n", "list.csv lists no image"),
         ("\n\npath,class\n\nant/0.png,\n", "line 5"),

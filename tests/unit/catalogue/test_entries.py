@@ -13,11 +13,11 @@ from ctxgcd.config import Params, completed, parse
 from ctxgcd.errors import UserError
 from ctxgcd.methods.step import Batch
 from ctxgcd.names import NOT_IN_PAPER
-from ctxgcd.pipeline import targets
+from ctxgcd.pipeline import tables, targets
 from ctxgcd.pipeline.identity import identity
 from ctxgcd.pipeline.resolve import resolve
 from ctxgcd.pipeline.rows import parse_row
-from ctxgcd.pipeline.targets import table_runs
+from ctxgcd.pipeline.tables import table_runs
 from ctxgcd.plan.sizes import disk_of
 from ctxgcd.plan.work import images_around, images_in
 from ctxgcd.tables.display import method_name
@@ -52,7 +52,7 @@ def test_a_modifier_is_a_word_of_a_row(params: Params, monkeypatch: pytest.Monke
     assert published_value("main_ssb", "cub", "simgcd+louder") is None
     pairs = {"simgcd+louder+lr=0.1+lou": "simgcd+lr=0.1"}  # the lr of cub's protocol
     other = params.model_copy(update={"rows": params.rows.model_copy(update={"open_choices": pairs})})
-    assert targets.table_pairs(other, "unknowns", "cub") == {"simgcd+louder+lou": "simgcd"}
+    assert tables.table_pairs(other, "unknowns", "cub") == {"simgcd+louder+lou": "simgcd"}
 
 
 class MarginValues(Closed):
@@ -142,10 +142,10 @@ def test_rows_of_a_table(committed: dict[str, Any]) -> None:
     committed["rows_of"] = {"main_ssb": ["kmeans", "gcd+lr=0.05"], "ablation_cub": ["simgcd", "full-mended"]}
     params = parse(committed)
     assert list(dict.fromkeys(run.row for run in table_runs(params, "main_ssb"))) == ["kmeans", "gcd+lr=0.05"]
-    assert targets.table_rows(params, "main", "cub") == ["kmeans", "gcd+lr=0.05"]
-    assert targets.table_rows(params, "main", "cifar10") == params.rows.main
-    assert targets.table_rows(params, "ablation", "cub") == ["simgcd", "full-mended"]
-    assert set(targets.table_pairs(params, "statistics", "cub")) == {"gcd+lr=0.05", "full-mended"}
+    assert tables.table_rows(params, "main", "cub") == ["kmeans", "gcd+lr=0.05"]
+    assert tables.table_rows(params, "main", "cifar10") == params.rows.main
+    assert tables.table_rows(params, "ablation", "cub") == ["simgcd", "full-mended"]
+    assert set(tables.table_pairs(params, "statistics", "cub")) == {"gcd+lr=0.05", "full-mended"}
     assert "did you mean 'main_ssb'?" in told(lambda: edited(committed, "rows_of", {"main_sb": ["simgcd"]}))
     committed["rows_of"] = {"main_ssb": ["simgdc"]}
     assert "did you mean 'simgcd'?" in told(lambda: targets.check(parse(committed), ["demo"]))

@@ -108,7 +108,7 @@ def test_refused(params: Params, names: tuple[str, str], benchmark: str | None, 
 def test_away_from_the_project(tmp_path: Path) -> None:
     done = ctxgcd("diff", "default", "scripts", at=tmp_path)
     assert done.returncode == 2
-    assert done.stderr == "error: params.yaml does not exist here; run from the folder that holds it\n"
+    assert done.stderr == "error: params.yaml does not exist; run the command from the folder that contains it\n"
 
 
 # -- what all commands promise ---------------------------------------------------------------------------
@@ -141,9 +141,9 @@ def test_the_examples_of_every_help_run(command: ModuleType, place: Path) -> Non
     [
         (
             ["evalute", "a.csv"],
-            f"no command 'evalute'; did you mean 'evaluate'?; commands: {LISTED}",
+            f"unknown command 'evalute'; did you mean 'evaluate'?; valid: {LISTED}",
         ),
-        (["xyz"], f"no command 'xyz'; commands: {LISTED}"),
+        (["xyz"], f"unknown command 'xyz'; valid: {LISTED}"),
         ([], "the following arguments are required: COMMAND; see ctxgcd --help"),
         (["evaluate", "a.csv"], "the following arguments are required: truth; see ctxgcd evaluate --help"),
         (["evaluate", "a.csv", "b.csv"], "a.csv does not exist; check its name and folder"),
@@ -214,7 +214,10 @@ def test_a_full_disk_is_one_line() -> None:
             [*COMMAND, "diff", "default", "scripts"], cwd=ROOT, env=ENVIRONMENT, stdout=full, stderr=subprocess.PIPE
         )
     assert done.returncode == 2
-    assert done.stderr == b"error: the results cannot be written (No space left on device); send them elsewhere\n"
+    assert (
+        done.stderr
+        == b"error: the results cannot be written to stdout (No space left on device); redirect them to another place\n"
+    )
 
 
 def test_ctrl_c_is_one_line_and_status_130(place: Path) -> None:
@@ -225,7 +228,7 @@ def test_ctrl_c_is_one_line_and_status_130(place: Path) -> None:
         process.send_signal(signal.SIGINT)
         _, errors = process.communicate(timeout=60)
     assert (process.returncode, errors.count("\n")) == (130, 1)
-    assert errors.startswith("stopped;")
+    assert errors.startswith("interrupted;")
 
 
 @pytest.mark.parametrize(("no_color", "bold"), [(None, True), ("1", False)])

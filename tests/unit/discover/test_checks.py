@@ -78,7 +78,7 @@ def test_nothing_is_written_over(
     before = (out / "predictions.csv").read_bytes()
     with pytest.raises(SystemExit, match="2"):
         predict("--out", str(out / "predictions.csv"))
-    assert "exists and was not written by `ctxgcd predict`; name another file with --out" in capsys.readouterr().err
+    assert "exists and was not written by `ctxgcd predict`; choose another file with --out" in capsys.readouterr().err
     assert (out / "predictions.csv").read_bytes() == before
     own = "--out", str(tmp_path / "p.csv")
     assert predict(*own) == predict(*own)

@@ -117,13 +117,16 @@ TO = ("discover photos --labels l.csv --classes 2 --out", "predict model photos 
         ("predict model photos --out shut/p.csv", "shut/p.csv cannot be read or written (Permission denied)"),
         ("predict model photos --out locked/p.csv", "locked/p.csv cannot be read or written (Permission denied)"),
         ("predict model photos --out photos", "photos is a folder; name a file"),
-        ("predict model photos --out l.csv", "l.csv exists and was not written by `ctxgcd predict`; name another file"),
+        (
+            "predict model photos --out l.csv",
+            "l.csv exists and was not written by `ctxgcd predict`; choose another file",
+        ),
         *(
-            (f"{words} l.csv/o", "l.csv is a file, so no folder can be made below it; name another place")
+            (f"{words} l.csv/o", "l.csv is a file, so no folder can be created below it; choose another path")
             for words in TO
         ),
         *(
-            (f"{words} gone", "gone is a link to nowhere, which does not exist; delete the link or name")
+            (f"{words} gone", "gone is a link to nowhere, which does not exist; delete the link or choose")
             for words in TO
         ),
         *((f"{words} gone/o", "gone is a link to nowhere, which does not exist; delete the link") for words in TO),
@@ -184,7 +187,7 @@ def test_the_command_prints_progress_on_stderr_and_results_on_stdout(
     said = capsys.readouterr()
     assert re.fullmatch(r"51 images classified, \d+ of them none of these classes .*new.csv\n", said.out)
     assert "classified: 51 of 51 images" in said.err
-    assert "note: broken.jpg is left out" in said.err
+    assert "note: broken.jpg is skipped" in said.err
     assert len(table(made)) == 51
 
 

@@ -133,7 +133,7 @@ def test_a_killed_discovery_goes_on_to_the_same_result(place: Place, out: Path, 
     assert re.search(r"goes on after epoch \d", again.stderr)
     assert "view bank" not in again.stderr
     assert bank.stat().st_mtime_ns == stamp
-    assert f"look at {mine / 'report.html'}" in again.stdout
+    assert f"report: {mine / 'report.html'}" in again.stdout
     assert (mine / "predictions.csv").read_bytes() == (out / "predictions.csv").read_bytes()
 
 

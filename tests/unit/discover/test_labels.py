@@ -39,7 +39,7 @@ FIRST = "deep/er/000.jpg"
         (
             f"path,class\n{FIRST},iris\n./{FIRST},rose\n",
             4,
-            r"says two things of the image deep/er/000.jpg, on lines 2 and 3",
+            r"has different rows for the image deep/er/000.jpg, on lines 2 and 3",
         ),
         (f"path,class\n{FIRST},iris\n", "auto", r"needs labelled images of at least 2 classes"),
         (
@@ -49,7 +49,11 @@ FIRST = "deep/er/000.jpg"
         ),
         (f"path,class\n{FIRST},iris\n", 1, r"--classes is 1, but the labels name 1 class \('iris'\); .* at least 2"),
         (f"path,class\n{FIRST},iris\n", 1000, r"999 new classes cannot be found among 52 unlabelled images"),
-        (f"path,class\n{FIRST},iris\ndeep/er/003.PNG,ro\0se\n", 4, r"other.csv line 3 has a NUL byte, .* delete it"),
+        (
+            f"path,class\n{FIRST},iris\ndeep/er/003.PNG,ro\0se\n",
+            4,
+            r"other.csv line 3 contains a NUL byte, .* delete it",
+        ),
         (f'path,class\n{FIRST},a\n"no\t\nwhere.png",b\n', 4, r"is not in .*: line 4 'no\\t\\nwhere.png' \(did"),
         ("path,class\nbroken.jpg,iris\n", 4, r"no labelled image can be read"),
     ],
@@ -174,9 +178,9 @@ def test_two_files_whose_names_differ_in_their_unicode_form(place: Place, tmp_pa
     labels = place.labels(f"path,class\n{NFC}-{NFC}.png,ant\n{NFD}-{NFD}.png,bee\n")
     of, said = read_labels(labels, photos, paths)
     assert of == {f"{NFC}-{NFC}.png": "ant", f"{NFD}-{NFD}.png": "bee"}
-    assert said == [f"different images whose names differ in their Unicode form only: '{NFC}-{NFC}.png'"]
+    assert said == [f"different images whose names differ only in their Unicode form: '{NFC}-{NFC}.png'"]
     with pytest.raises(
-        UserError, match=r"may be '.*\\u0308.*' or 'K\\xe4fer.*photos, which differ in their Unicode form"
+        UserError, match=r"matches '.*\\u0308.*' and 'K\\xe4fer.*photos, which differ only in their Unicode"
     ):
         read_labels(place.labels(f"path,class\n{NFC}-{NFD}.png,ant\n"), photos, paths)
 
@@ -185,7 +189,7 @@ def test_one_image_labelled_in_two_forms(place: Place, tmp_path: Path) -> None:
     photos, paths = photos_of(tmp_path / "photos", f"{NFC}.png")
     text = f"path,class\n{NFC}.png,ant\n{NFD}.png,"
     assert read_labels(place.labels(f"{text}ant\n"), photos, paths)[0] == {f"{NFC}.png": "ant"}
-    with pytest.raises(UserError, match=r"says two things of the image .*, on lines 2 and 3"):
+    with pytest.raises(UserError, match=r"has different rows for the image .*, on lines 2 and 3"):
         read_labels(place.labels(f"{text}bee\n"), photos, paths)
 
 

@@ -176,7 +176,7 @@ def test_paths_in_another_unicode_form_are_joined(tmp_path: Path) -> None:
         assert (scores(found), found["n"], found["notes"]) == ([80, 100, pytest.approx(200 / 3)], 5, [])
     # The same image twice, in two forms.
     assert evaluate(*written(tmp_path, f"{predictions}{NFD}.jpg,7\n", truth))["n"] == 5
-    with pytest.raises(UserError, match=f"says two things of the image {NFD}.jpg, on lines 2 and 7"):
+    with pytest.raises(UserError, match=f"has different rows for the image {NFD}.jpg, on lines 2 and 7"):
         evaluate(*written(tmp_path, f"{predictions}{NFD}.jpg,8\n", truth))
 
 
@@ -188,14 +188,14 @@ def test_two_images_whose_names_differ_in_their_unicode_form(tmp_path: Path) -> 
     found = evaluate(*written(tmp_path, predictions, truth))
     assert scores(found) == [80, 100, pytest.approx(200 / 3)]
     [note] = found["notes"]
-    assert note.endswith(f"different images whose names differ in their Unicode form only: '{first}'")
+    assert note.endswith(f"different images whose names differ only in their Unicode form: '{first}'")
     roles = "path,class,role\n" + f"{first},cat,unlabelled\n{second},dog,labelled\nb.jpg,dog,unlabelled\n"
     with pytest.raises(UserError, match="lacks 1 of the 2 images"):
         evaluate(*written(tmp_path, f"path,predicted\n{second},1\nb.jpg,2\n", roles))
     third = {form: unicodedata.normalize(form, "Ü-Ö") for form in ("NFC", "NFD")}
     truth = f"path,class\n{third['NFC']},cat\n{third['NFD']},dog\n"
     with pytest.raises(
-        UserError, match=r"may be '\\xdc-\\xd6' or 'U\\u0308-O\\u0308' of .*truth.csv, which differ in their"
+        UserError, match=r"matches '\\xdc-\\xd6' and 'U\\u0308-O\\u0308' of .*truth.csv, which differ only in"
     ):
         evaluate(*written(tmp_path, f"path,predicted\n{third['NFC'][0]}{third['NFD'][2:]},1\n", truth))
 

@@ -22,8 +22,9 @@ from torchvision.transforms import functional as F
 from ctxgcd.benchmarks.readers.registry import SOURCES
 from ctxgcd.errors import UserError
 from ctxgcd.images.pack import CHUNK, pack
+from ctxgcd.images.packed import pixels_file
 from ctxgcd.images.resize import Taps, enlarge, enlarging_taps
-from ctxgcd.images.store import open_store, pixels_file
+from ctxgcd.images.store import open_store
 from ctxgcd.images.views import Cropper
 from tests.helpers.layouts import write_fixture
 

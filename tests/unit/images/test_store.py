@@ -10,8 +10,9 @@ from PIL import Image
 
 from ctxgcd.errors import UserError
 from ctxgcd.images.pack import pack
+from ctxgcd.images.packed import pixels_file
 from ctxgcd.images.resize import resize_shorter
-from ctxgcd.images.store import open_store, pixels_file
+from ctxgcd.images.store import open_store
 from tests.helpers.images import SHAPES, paint, reference, unpacked, write
 
 

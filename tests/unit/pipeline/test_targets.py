@@ -10,17 +10,18 @@ from typing import Any
 import pytest
 
 from ctxgcd.config import Params, parse
-from ctxgcd.pipeline import targets
+from ctxgcd.pipeline import tables, targets
 from ctxgcd.pipeline.identity import identity
 from ctxgcd.pipeline.resolve import resolve
 from ctxgcd.pipeline.runs import Run
-from ctxgcd.pipeline.targets import requested_benchmarks, table_runs
+from ctxgcd.pipeline.tables import table_runs
+from ctxgcd.pipeline.targets import requested_benchmarks
 from tests.helpers.params import EIGHT, edited
 from tests.helpers.refusals import told
 
 
 def all_runs(params: Params) -> list[Run]:
-    return list(dict.fromkeys(run for table in targets.all_tables(params) for run in table_runs(params, table)))
+    return list(dict.fromkeys(run for table in tables.all_tables(params) for run in table_runs(params, table)))
 
 
 def test_equal_runs_are_one(params: Params) -> None:
@@ -31,7 +32,7 @@ def test_equal_runs_are_one(params: Params) -> None:
     rows = {run.row for run in needed}
     assert "full-paper+lambda_n=0.3" in rows
     assert not {"full-paper+lambda_n=0.1", "full-paper+lambda_c=0.3", "full-paper+k=10"} & rows
-    for table in targets.all_tables(params):
+    for table in tables.all_tables(params):
         found = table_runs(params, table)
         assert len(set(found)) == len(found)
 
@@ -39,8 +40,8 @@ def test_equal_runs_are_one(params: Params) -> None:
 def test_sensitivity_rows(params: Params) -> None:
     expected = ["full-paper"] + [f"full-paper+lambda_n={v}" for v in (0.3, 0.5, 0.7)]
     expected += [f"full-paper+lambda_c={v}" for v in (0.1, 0.5, 0.7)] + ["full-paper+k=20", "full-paper+k=30"]
-    assert targets.table_rows(params, "sensitivity", "cub") == expected
-    points = targets.sensitivity_points(params, "cub")
+    assert tables.table_rows(params, "sensitivity", "cub") == expected
+    points = tables.sensitivity_points(params, "cub")
     assert [(key, value) for key, value, _ in points] == [
         *(("lambda_n", v) for v in (0.1, 0.3, 0.5, 0.7)),
         *(("lambda_c", v) for v in (0.1, 0.3, 0.5, 0.7)),
@@ -50,7 +51,7 @@ def test_sensitivity_rows(params: Params) -> None:
 
 def test_a_value_of_a_grid_keeps_its_digits(committed: dict[str, Any]) -> None:
     changed = edited(committed, "sensitivity.lambda_n", [0.12345678, 0.50000001, 1000000.0, 1e-7])
-    points = [point for point in targets.sensitivity_points(changed, "cub") if point[0] == "lambda_n"]
+    points = [point for point in tables.sensitivity_points(changed, "cub") if point[0] == "lambda_n"]
     assert [row for _, _, row in points] == [
         f"full-paper+lambda_n={text}" for text in ("0.12345678", "0.50000001", "1000000", "1e-07")
     ]
@@ -59,7 +60,7 @@ def test_a_value_of_a_grid_keeps_its_digits(committed: dict[str, Any]) -> None:
 
 def test_base_of_a_grid_follows_the_settings(committed: dict[str, Any]) -> None:
     changed = edited(committed, "methods.full.lambda_n", 0.5)
-    rows = targets.table_rows(changed, "sensitivity", "cub")
+    rows = tables.table_rows(changed, "sensitivity", "cub")
     assert "full-paper+lambda_n=0.1" in rows
     assert "full-paper+lambda_n=0.5" not in rows
 
@@ -81,7 +82,7 @@ def test_counts_of_trainings(committed: dict[str, Any]) -> None:
 
 
 def test_tables_and_seeds(params: Params) -> None:
-    assert targets.all_tables(params) == [
+    assert tables.all_tables(params) == [
         *("main_ssb", "main_generic", "main_challenging"),
         *(f"ablation_{b}" for b in EIGHT),
         *(f"statistics_{b}" for b in EIGHT),
@@ -160,17 +161,17 @@ def test_a_benchmark_can_have_seeds_of_its_own(params: Params, committed: dict[s
 
 
 def test_what_is_compared_with_what(params: Params, committed: dict[str, Any]) -> None:
-    pairs = targets.table_pairs(params, "unknowns", "cub50")
+    pairs = tables.table_pairs(params, "unknowns", "cub50")
     assert pairs == params.rows.open_choices  # cub50 has other values everywhere
     found = {run.row for run in table_runs(params, "unknowns_cub50")}
     assert {*pairs, *pairs.values()} == found
     for row, against in pairs.items():
         base, changed = (resolve(params, "cub50", name, 0) for name in (against, row))
         assert base != changed | {"row": base["row"]}, row
-    pairs = targets.table_pairs(params, "statistics", "cub50")
+    pairs = tables.table_pairs(params, "statistics", "cub50")
     assert set(pairs.values()) == {"simgcd"}
     # Another ablation row makes no main table again.
-    assert not any(targets.table_pairs(params, kind, "cub50") for kind in ("main", "ablation", "sensitivity", "terms"))
+    assert not any(tables.table_pairs(params, kind, "cub50") for kind in ("main", "ablation", "sensitivity", "terms"))
     assert {"gcd", "full-paper", "full-mended", "full-paper-zero"} < set(pairs)
     assert not {"simgcd", "kmeans"} & set(pairs)
     found = {run.row for run in table_runs(params, "statistics_cub50")}
@@ -180,9 +181,9 @@ def test_what_is_compared_with_what(params: Params, committed: dict[str, Any]) -
         *{row for pair in params.rows.open_choices.items() for row in pair if "tail_lr" not in row},
         *("simgcd", "full-paper", "full-mended"),
     }
-    assert targets.table_pairs(params, "unknowns", "cub")["full-mended"] == "simgcd"
+    assert tables.table_pairs(params, "unknowns", "cub")["full-mended"] == "simgcd"
     of_estimated = edited(committed, "benchmarks.cub.K", "estimated")
-    assert not any("K=" in row for row in targets.table_pairs(of_estimated, "unknowns", "cub"))
+    assert not any("K=" in row for row in tables.table_pairs(of_estimated, "unknowns", "cub"))
     words = told(lambda: edited(committed, "rows.open_choices", {"full-paper": "full-paper"}))
     assert "rows: 'full-paper' is compared with itself under open_choices; name another row" in words
     edited(committed, "rows.open_choices", {"full-paper": "simgdc"})
@@ -190,22 +191,22 @@ def test_what_is_compared_with_what(params: Params, committed: dict[str, Any]) -
 
 
 def test_planned_and_existing(params: Params, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    planned = targets.planned_rows(params)
+    planned = tables.planned_rows(params)
     short = params.benchmarks["cub50"].model_copy(update={"overrides": {"epochs": 10}})  # its context terms start at 15
     other = params.model_copy(update={"benchmarks": params.benchmarks | {"cub50": short}})
-    left_out = [one for one in planned if one not in targets.planned_rows(other)]
+    left_out = [one for one in planned if one not in tables.planned_rows(other)]
     assert {one["benchmark"] for one in left_out} == {"cub50"}
     assert all(one["row"].startswith("full-") for one in left_out)
     assert {one["table"] for one in left_out} == {"main_cub50", "ablation_cub50", "sensitivity_cub50"}
     assert {"table": "main_ssb", "benchmark": "cub", "row": "gcd", "seeds": [0, 1, 2]} in planned
     monkeypatch.chdir(tmp_path)
-    assert targets.existing_metrics(params, planned) == []
+    assert tables.existing_metrics(params, planned) == []
     now, before = (Run("cub", "simgcd", seed) for seed in (0, 1))
     for run, changes in ((now, {}), (before, {"lr": 0.2})):
         made = {"seed": run.seed, "parameters": resolve(params, "cub", "simgcd", run.seed) | changes}
         Path(run.folder).mkdir(parents=True)
         Path(run.file("metrics.json")).write_text(json.dumps(made), encoding="utf-8")
-    assert [metrics["seed"] for metrics in targets.existing_metrics(params, planned)] == [0]
+    assert [metrics["seed"] for metrics in tables.existing_metrics(params, planned)] == [0]
     for text in ("{", "[]", '{"schema": 1}'):
         Path(now.file("metrics.json")).write_text(text)
-        assert "metrics.json is damaged; delete it" in told(lambda: targets.existing_metrics(params, planned))
+        assert "metrics.json is damaged; delete it" in told(lambda: tables.existing_metrics(params, planned))

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from ctxgcd.config import Params
+from ctxgcd.images.packed import open_packed
 from ctxgcd.images.store import open_store
 from ctxgcd.plots import embedding as embedding_module
 from ctxgcd.plots.style import figure, plain
@@ -20,12 +21,11 @@ from ctxgcd.report.confusion import Matrix, commonest, confusion, matrix, per_cl
 from ctxgcd.report.embedding import Embedding, embedding
 from ctxgcd.report.gallery import Gallery, distances, first
 from ctxgcd.report.grid import Grid
-from ctxgcd.report.packed import open_packed
 from ctxgcd.report.page import Figure, Notes, Section, write_page
 from ctxgcd.report.run_section import embedding_block, gallery_blocks, read_made
 from ctxgcd.report.tables import table_grids
 from ctxgcd.report.thumbnails import COLUMNS, sheet, square, thumbnail
-from ctxgcd.tables.render import as_markdown
+from ctxgcd.tables.escapes import as_markdown
 from tests.helpers.places import ROOT
 from tests.helpers.report import images
 from tests.helpers.results import NAMES, write_table

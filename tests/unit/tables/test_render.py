@@ -13,15 +13,15 @@ import pandas as pd
 import pytest
 
 from ctxgcd.errors import UserError
-from ctxgcd.tables import aggregate, render
+from ctxgcd.tables import aggregate, escapes, layout, render
 from ctxgcd.tables.display import method_name
 from tests.helpers.tables import HOSTILE, MAIN_ROWS, long, run, three
 
 # Rendering
 
 
-def wide(table: pd.DataFrame, **changes: Any) -> render.Table:
-    return render.wide_table(table, **({"title": "t", "note": "", "kind": "main", "label": "x"} | changes))
+def wide(table: pd.DataFrame, **changes: Any) -> layout.Table:
+    return layout.wide_table(table, **({"title": "t", "note": "", "kind": "main", "label": "x"} | changes))
 
 
 def test_best_and_second_are_marked_with_ties_as_the_reader_sees_them() -> None:
@@ -36,7 +36,7 @@ def test_best_and_second_are_marked_with_ties_as_the_reader_sees_them() -> None:
     rows = wide(long(runs, list(values))).rows
     assert [row.cells[0].mark for row in rows] == ["best", "best", "second", "", "second"]  # 60.0 twice
     assert {row.cells[1].mark for row in rows} == {"best"}
-    assert {(row.cells[2].mark, row.cells[2].text) for row in rows} == {("", render.GAP)}
+    assert {(row.cells[2].mark, row.cells[2].text) for row in rows} == {("", layout.GAP)}
 
 
 def test_markdown_marks_and_published_line() -> None:
@@ -132,12 +132,12 @@ class Outline(HTMLParser):
 
 
 @pytest.fixture
-def hostile() -> render.Table:
+def hostile() -> layout.Table:
     table = long(three(HOSTILE, 60.0, benchmark=HOSTILE), [HOSTILE, "kmeans"], (HOSTILE, "cub"))
     return wide(table, title=HOSTILE, note=HOSTILE, label=HOSTILE)
 
 
-def test_html_is_escaped_whole_and_self_contained(hostile: render.Table) -> None:
+def test_html_is_escaped_whole_and_self_contained(hostile: layout.Table) -> None:
     page = render.rendered("table", "html", table=hostile)
     outline = Outline(page)
     assert outline.open == []
@@ -149,7 +149,7 @@ def test_html_is_escaped_whole_and_self_contained(hostile: render.Table) -> None
     assert '<meta name="viewport"' in page
 
 
-def test_every_markdown_line_has_the_columns_of_its_head(hostile: render.Table) -> None:
+def test_every_markdown_line_has_the_columns_of_its_head(hostile: layout.Table) -> None:
     text = render.rendered("table", "md", table=hostile)
     tables = [block.splitlines() for block in text.split("\n\n") if block.startswith("|")]
     widths = [{len(re.findall(r"(?<!\\)\|", line)) for line in table} for table in tables]
@@ -163,7 +163,7 @@ def latex_cells(line: str) -> int:
     return len(re.findall(r"(?<!\\)&", line)) + 1
 
 
-def test_latex_is_balanced_and_has_its_columns(hostile: render.Table) -> None:
+def test_latex_is_balanced_and_has_its_columns(hostile: layout.Table) -> None:
     text = render.rendered("table", "tex", table=hostile)
     body = "\n".join(line for line in text.splitlines() if not line.startswith("%"))
     bare = re.sub(r"\\[\\{}%&$#_]", "", body)
@@ -185,13 +185,13 @@ def test_latex_is_balanced_and_has_its_columns(hostile: render.Table) -> None:
 
 
 def test_symbols_get_the_subscript_of_each_format() -> None:
-    assert render.as_latex("without L_n, lambda_c = 0.3, my_x") == r"without $L_n$, $\lambda_c$ = 0.3, my\_x"
-    assert render.as_html("without L_n, lambda_c < 1") == "without L<sub>n</sub>, λ<sub>c</sub> &lt; 1"
-    assert render.as_markdown("L_c a_b|c") == r"L<sub>c</sub> a\_b\|c"
+    assert escapes.as_latex("without L_n, lambda_c = 0.3, my_x") == r"without $L_n$, $\lambda_c$ = 0.3, my\_x"
+    assert escapes.as_html("without L_n, lambda_c < 1") == "without L<sub>n</sub>, λ<sub>c</sub> &lt; 1"
+    assert escapes.as_markdown("L_c a_b|c") == r"L<sub>c</sub> a\_b\|c"
 
 
 @pytest.mark.skipif(shutil.which("pdflatex") is None, reason="pdflatex is not installed")
-def test_latex_compiles(hostile: render.Table, tmp_path: Path) -> None:
+def test_latex_compiles(hostile: layout.Table, tmp_path: Path) -> None:
     found = subprocess.run(["kpsewhich", "booktabs.sty"], capture_output=True, check=False)
     if found.returncode:
         pytest.skip("booktabs is not installed")

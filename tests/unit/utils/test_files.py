@@ -109,13 +109,17 @@ def test_an_output_is_tried_before_the_work(tmp_path: Path) -> None:
         with pytest.raises(UserError, match=rf"{name} cannot be read or written \(File name too long\)"):
             require_writable(tmp_path / name)
     for name in ("file/x", "file/x/y"):
-        with pytest.raises(UserError, match="file is a file, so no folder can be made below it; name another place"):
+        with pytest.raises(
+            UserError, match="file is a file, so no folder can be created below it; choose another path"
+        ):
             require_writable(tmp_path / name)
     (tmp_path / "link").symlink_to("nowhere")
     for name in ("link", "link/x"):
-        with pytest.raises(UserError, match="link is a link to nowhere, which does not exist; delete the link or name"):
+        with pytest.raises(
+            UserError, match="link is a link to nowhere, which does not exist; delete the link or choose"
+        ):
             require_writable(tmp_path / name)
-    with pytest.raises(UserError, match="is a folder; name a file"):
+    with pytest.raises(UserError, match="is a folder; give the path of a file"):
         require_writable(tmp_path)
     assert not (tmp_path / "a").exists()
 

@@ -72,7 +72,7 @@ def test_a_stopped_job_leaves_nothing_half_written(tmp_path: Path, number: signa
     process.send_signal(number)
     _, told = process.communicate(timeout=10)
     assert process.returncode == 130
-    assert told == "stopped; what was finished is kept, and the same command goes on from there\n"
+    assert told == "interrupted; finished work is kept, and running the same command again resumes from there\n"
     assert [path.name for path in tmp_path.iterdir()] == ["out.txt"]
     assert out.read_text() == "as it was"
 
@@ -97,7 +97,7 @@ def test_a_job_stopped_while_torch_saves_says_so_and_no_more() -> None:
     """torch.save raises an error of its own in place of the interruption."""
     done = subprocess.run([sys.executable, "-c", SAVING], cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 130
-    assert done.stderr == "stopped; what was finished is kept, and the same command goes on from there\n"
+    assert done.stderr == "interrupted; finished work is kept, and running the same command again resumes from there\n"
 
 
 def test_an_interrupted_save_is_an_interruption(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -175,11 +175,11 @@ def test_a_folder_that_cannot_be_written_is_told_before_anything(full_disk: Path
     wanted = [full_disk / "results", full_disk / "work/deep"]
     require_writable_folders(*wanted)
     assert not wanted[1].parent.exists()
-    with pytest.raises(UserError, match="/file cannot be written, but files are made there"):
+    with pytest.raises(UserError, match="/file is not writable; change"):
         require_writable_folders(full_disk / "file")
     subprocess.run(["mount", "-o", "remount,ro", str(full_disk)], check=True)
     for folder in wanted:
-        with pytest.raises(UserError, match=f"{folder} cannot be written, but files are made there; change"):
+        with pytest.raises(UserError, match=f"{folder} is not writable; change"):
             require_writable_folders(folder)
 
 

@@ -130,7 +130,7 @@ def test_a_checkout_that_cannot_be_written_ends_with_a_sentence_alone(
         result = project.call(*words)
     finally:
         subprocess.run(["umount", "--lazy", folder], check=True)
-    refused(result, f"error: {folder}/.snakemake cannot be written, but files are made there; change the permissions")
+    refused(result, f"error: {folder}/.snakemake is not writable; change its permissions")
     assert len(result.output.strip().splitlines()) <= 3  # the sentence, and two lines of Snakemake's
 
 

@@ -133,5 +133,5 @@ def test_script_can_be_stopped_and_goes_on(server: Behaviour, mirror: Path, tmp_
         wait_for(lambda: kept.exists() and kept.stat().st_size > 50_000)
         process.send_signal(signal.SIGINT)
         _, errors = process.communicate(timeout=20)
-    assert (process.returncode, errors) == (130, "\nstopped; the same command goes on from here\n")
+    assert (process.returncode, errors) == (130, "\ninterrupted; run the same command again to resume\n")
     assert kept.stat().st_size > 50_000

@@ -151,7 +151,7 @@ def test_a_class_folder_in_two_unicode_forms_is_one_class(folder: Path) -> None:
     assert (result.ready, dict(result.found)) == (True, {"train": 25, "test": 0, "classes": 4})
     assert result.remarks == [
         f"classes written in more than one Unicode form, which count as one class each: '{NFC}'",
-        f"different images whose names differ in their Unicode form only: '{NFC}/0.png', '{NFC}/1.png', '{NFC}/2.png'",
+        f"different images whose names differ only in their Unicode form: '{NFC}/0.png', '{NFC}/1.png', '{NFC}/2.png'",
     ]
     manifest = source_of(section(folder)).manifest(folder)
     assert sorted(set(manifest["class_name"])) == [*CLASSES[:3], NFC]
@@ -229,19 +229,19 @@ def listing(text: str) -> Callable[[Path], dict[str, Any]]:
         (lambda f: section(f / "away"), ["away is missing"]),
         (lambda f: section(Path("$NOT_SET_HERE/x")), ["contains $NOT_SET_HERE, a variable that is not set"]),
         (listing(""), ["list.csv is empty"]),
-        (listing("file,breed\na.png,b\n"), ["has the columns file, breed, expected class or class_name or label"]),
+        (listing("file,breed\na.png,b\n"), ["has the columns file, breed, but expected class or class_name or label"]),
         (listing("a.png,b\n"), ["line 1 is 'a.png,b'", "the first line must be path,class"]),
         (lines("ant/0.png", "ant/a.HEIC"), ["names 'ant/a.HEIC', which is hidden or of a format that is not read"]),
         (
             listing("path,class,label\nant/0.png,ant,0\nbee/0.png,bee,0\n"),
-            ["has the columns class and label, which name different classes: line 2 has 'ant' and '0', line 3 'bee'"],
+            ["has the columns class and label, which name different classes: line 2 has 'ant' and '0', line 3 has"],
         ),
-        (listing("path,class\nant/0.png,ant\nbee/0.png,be\0e\n"), ["list.csv line 3 has a NUL byte"]),
-        (lines("ant", "", "be\0e"), ["labelled.txt line 3 has a NUL byte"]),
+        (listing("path,class\nant/0.png,ant\nbee/0.png,be\0e\n"), ["list.csv line 3 contains a NUL byte"]),
+        (lines("ant", "", "be\0e"), ["labelled.txt line 3 contains a NUL byte"]),
         (listing("path,class\n../x.png,a\n"), ["line 2", "'../x.png', expected one inside"]),
         (listing("path,class\n/etc/x.png,a\n"), ["line 2", "expected one inside"]),
         (listing("path,class\nant/0.png,\n"), ["line 2", "has no class"]),
-        (listing("path,class\nant/0.png,a,b\n"), ["line 2 has 3 columns, the first line 2"]),
+        (listing("path,class\nant/0.png,a,b\n"), ["line 2 has 3 columns, but expected 2"]),
         (listing("path,class,part\nant/0.png,a,val\n"), ["the part is 'val', expected train or test"]),
         (listing("path,class\nant/0.png,ant\nant/0.png,bee\n"), ["image ant/0.png is listed twice"]),
         (listing("path,class\n" + "".join(f"{n}/9.png,{n}\n" for n in CLASSES)), ["4 listed images are not there"]),

@@ -1,0 +1,70 @@
+"""The format of an image store, read without torch: an .npz index, and the pixels of all images beside it."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from zipfile import BadZipFile
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ctxgcd.errors import UserError
+
+
+@dataclass(frozen=True)
+class Packed:
+    """Packed images in the order of their ids.
+
+    Attributes:
+        pixels: uint8 [P, 3], the RGB pixels of all images one after another, rows first; memory-mapped.
+        offsets: int64 [N], the first pixel of every image.
+        heights, widths: int64 [N], the sides that views are cut from.
+        side: where all images are squares smaller than the views want them, they are kept as they are, side x side;
+            else None: image i is pixels[offsets[i] : offsets[i] + heights[i] * widths[i]].
+    """
+
+    pixels: NDArray[np.uint8]
+    offsets: NDArray[np.int64]
+    heights: NDArray[np.int64]
+    widths: NDArray[np.int64]
+    side: int | None
+
+    def __getitem__(self, image_id: int) -> NDArray[np.uint8]:
+        """Return an image as it is kept, uint8 [height, width, 3]."""
+        height, width = (self.side, self.side) if self.side else (self.heights[image_id], self.widths[image_id])
+        start = self.offsets[image_id]
+        return self.pixels[start : start + height * width].reshape(height, width, 3)
+
+
+def open_packed(index: Path) -> Packed:
+    """Open a store by its index; the pixels are memory-mapped, not read. Raises UserError for a damaged one."""
+    try:
+        with np.load(index) as arrays:
+            heights, widths, offsets = (arrays[key] for key in ("heights", "widths", "offsets"))
+            side = int(arrays["side"]) or None
+    except (OSError, ValueError, KeyError, EOFError, BadZipFile) as error:
+        raise UserError(
+            f"image store {index} cannot be read ({error}); delete it and run again to pack it anew"
+        ) from None
+    total = 3 * (len(offsets) * side**2 if side else int((heights * widths).sum()))
+    if not pixels_file(index).exists() or pixels_file(index).stat().st_size != total:
+        raise UserError(
+            f"image store {pixels_file(index)} does not have the {total} bytes that its index names; "
+            "delete it and run again"
+        )
+    # Copy on write: torch refuses read-only arrays, and a private mapping leaves the file alone.
+    pixels = np.memmap(pixels_file(index), dtype=np.uint8, mode="c", shape=(total // 3, 3))
+    return Packed(pixels, offsets, heights, widths, side)
+
+
+def left_out(index: Path) -> dict[str, str]:
+    """Return the images that a store was packed without, each with the reason."""
+    with np.load(index) as arrays:
+        return dict(json.loads(str(arrays["left_out"])))
+
+
+def pixels_file(index: Path) -> Path:
+    """Return the place of a store's pixels."""
+    return index.with_suffix(".pixels")

@@ -1,0 +1,145 @@
+"""A long table laid out wide, as in the paper: a row a method or setting, All, Old, New a benchmark."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Hashable, Iterable
+from dataclasses import dataclass
+from typing import Literal
+
+import pandas as pd
+
+from ctxgcd.errors import UserError
+from ctxgcd.names import number_text
+from ctxgcd.tables.aggregate import COMPARED
+from ctxgcd.tables.display import benchmark_name, method_name
+from ctxgcd.tables.notes import notes_of
+from ctxgcd.tables.published import QUANTITIES
+
+Kind = Literal["main", "ablation", "sensitivity"]
+ROW_HEADS = {"main": "Method", "ablation": "Method", "sensitivity": "Setting"}
+GAP = "–"
+NBSP = "\u00a0"  # a narrow screen may break before ±, never after it
+VERDICT_SIGNS = {"inside": "≈", "above": "↑", "below": "↓"}
+
+
+@dataclass
+class Cell:
+    """A mean with its std (percent, one decimal), its place in the column, the published value."""
+
+    text: str = GAP
+    mark: Literal["", "best", "second"] = ""
+    published: str = ""
+
+
+@dataclass
+class Row:
+    """One method or setting: its cells go benchmark by benchmark, All, Old, New."""
+
+    label: str
+    n: str
+    cells: list[Cell]
+    first_of_group: bool = False
+
+    @property
+    def has_published(self) -> bool:
+        return any(cell.published for cell in self.cells)
+
+
+@dataclass
+class Table:
+    """All that a template shows, in plain text; each template escapes it in its own way."""
+
+    title: str
+    head: str
+    benchmarks: list[str]
+    rows: list[Row]
+    seeds: list[list[str]]
+    notes: list[str]
+    label: str
+
+    @property
+    def seeds_head(self) -> list[str]:
+        return [self.head, *(["Benchmark"] if len(self.benchmarks) > 1 else []), "Seeds", "All", "Old", "New"]
+
+
+def _number(mean: float, std: float) -> str:
+    return GAP if pd.isna(mean) else f"{mean:.1f}" if pd.isna(std) else f"{mean:.1f} ±{NBSP}{std:.1f}"
+
+
+def _cell(line: pd.Series | None, quantity: str) -> Cell:
+    if line is None:
+        return Cell()
+    published = line[f"{quantity}_published"]
+    sign = VERDICT_SIGNS.get(line[f"{quantity}_verdict"], "")
+    return Cell(
+        text=_number(line[f"{quantity}_mean"], line[f"{quantity}_std"]),
+        published="" if pd.isna(published) else f"{published:.1f}{NBSP}{sign}".strip(),
+    )
+
+
+def _mark(cells: Iterable[Cell]) -> None:
+    """Mark the best and second of a column by the decimal that the reader sees, ties alike."""
+    measured = [(float(cell.text.split(" ")[0]), cell) for cell in cells if cell.text != GAP]
+    places = sorted({value for value, _ in measured}, reverse=True)[:2]
+    for value, cell in measured:
+        if value in places:
+            cell.mark = "best" if value == places[0] else "second"
+
+
+def _label(line: pd.Series, kind: Kind) -> str:
+    if kind != "sensitivity":
+        return method_name(line["method"])
+    return f"{line['parameter']} = {number_text(line['value'])}" + ("" if "+" in line["method"] else " (main run)")
+
+
+def _per_seed(lines: pd.DataFrame) -> list[list[str]]:
+    """One line a row and benchmark with runs: label, benchmark (of several), seeds, then All, Old, New."""
+
+    def rounded(values: str) -> str:
+        return ", ".join(GAP if v == "-" else f"{float(v):.1f}" for v in values.split()) or GAP
+
+    several = lines["benchmark"].nunique() > 1
+    return [
+        [
+            line["label"],
+            *([benchmark_name(line["benchmark"])] if several else []),
+            line["seeds"].replace(" ", ", "),
+            *(rounded(line[f"{quantity}_per_seed"]) for quantity in QUANTITIES),
+        ]
+        for _, line in lines[lines["n"] > 0].drop_duplicates(["benchmark", "label"]).iterrows()
+    ]
+
+
+def wide_table(long: pd.DataFrame, *, title: str, note: str, kind: Kind, label: str) -> Table:
+    """Lay a long table out as the paper does: a row a method or setting, All, Old, New a benchmark."""
+    if kind == "sensitivity" and "parameter" not in long:
+        raise UserError(f"the table '{label}' is no sensitivity table: it lacks the columns parameter and value")
+    lines = long[(long["set"] == COMPARED[0]) & (long["metric"] == COMPARED[1])].reset_index(drop=True)
+    lines["label"] = [_label(line, kind) for _, line in lines.iterrows()]
+    lines["group"] = lines["parameter"] if kind == "sensitivity" else ""
+    benchmarks = list(dict.fromkeys(long["benchmark"]))
+    rows: list[Row] = []
+    groups: list[list[Row]] = []
+    for _, group in lines.groupby("group", sort=False):
+        groups.append([])
+        for name, own in group.groupby("label", sort=False):
+            by_benchmark: dict[Hashable, pd.Series] = {line["benchmark"]: line for _, line in own.iterrows()}
+            cells = [_cell(by_benchmark.get(b), quantity) for b in benchmarks for quantity in QUANTITIES]
+            counts = [str(by_benchmark[b]["n"]) if b in by_benchmark else "0" for b in benchmarks]
+            n = counts[0] if len(set(counts)) == 1 else "/".join(counts)
+            groups[-1].append(Row(str(name), n, cells, first_of_group=bool(rows) and not groups[-1]))
+            rows.append(groups[-1][-1])
+        for column in zip(*(row.cells for row in groups[-1]), strict=True):
+            _mark(column)
+    has_published = any(row.has_published for row in rows)
+    scope = "each group" if kind == "sensitivity" else "each column"
+    return Table(
+        title=title,
+        head=ROW_HEADS[kind],
+        benchmarks=[benchmark_name(b) for b in benchmarks],
+        rows=rows,
+        seeds=_per_seed(lines),
+        notes=notes_of(long, lines, note=note, scope=scope, has_published=has_published),
+        label=re.sub(r"[^A-Za-z0-9]+", "-", label),
+    )
