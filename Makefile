@@ -8,7 +8,7 @@ override VENV := $(VENV:~/%=$(HOME)/%)
 BIN = "$(or $(shell cd "$(VENV)/bin" 2>/dev/null && pwd -P),$(VENV)/bin)"
 
 .DEFAULT_GOAL := help
-.PHONY: help environment demo test test-browser check docs linkcheck verify compare soak format lock dvc.yaml restore bench \
+.PHONY: help environment demo test test-quick test-browser check docs linkcheck verify compare soak format lock dvc.yaml restore bench \
   gpu-kit publish clean
 
 help: ## list the targets
@@ -27,6 +27,9 @@ demo: environment ## train everything on the embedded benchmark and print its ta
 
 test: environment ## run the tests
 	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
+
+test-quick: environment ## run the tests of the package that take no seconds (two minutes): no workflow, DVC, clusters, site
+	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder -m "not slow" tests/unit tests/test_golden.py
 
 test-browser: environment ## open the report in a headless Chromium (skipped, with the reason, where there is none)
 	$(BIN)/python -m pytest -m browser tests/browser
