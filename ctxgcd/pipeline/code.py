@@ -9,7 +9,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ctxgcd.benchmarks.readers.registry import READERS
+from ctxgcd.benchmarks.readers.registry import READER_CODE
 from ctxgcd.catalogue.entries import METHODS, MODIFIERS
 from ctxgcd.errors import UserError
 from ctxgcd.pipeline.digest import content_digest, digest_of, imported, running
@@ -105,7 +105,7 @@ def refuse_changed(planned: str, now: Code) -> None:
 def steps() -> dict[str, tuple[str, ...]]:
     """The modules that each step starts from, by its name."""
     found: dict[str, tuple[str, ...]] = {name: (_script(name),) for name in SCRIPTS}
-    for reader in READERS:
+    for reader in READER_CODE:
         found[f"manifest of {reader}"] = _manifest(reader)
         found[f"split of {reader}"] = _split(reader)
         found[f"pack of {reader}"] = _pack(reader)
@@ -153,15 +153,15 @@ def of_row(reader: str, row: RowName) -> Code:
 
 
 def _manifest(reader: str) -> tuple[str, ...]:
-    return _script("list_images"), READERS[reader].source
+    return _script("list_images"), READER_CODE[reader].reader
 
 
 def _split(reader: str) -> tuple[str, ...]:
-    return _script("split_images"), READERS[reader].source
+    return _script("split_images"), READER_CODE[reader].reader
 
 
 def _pack(reader: str) -> tuple[str, ...]:
-    return _script("pack_images"), READERS[reader].images
+    return _script("pack_images"), READER_CODE[reader].images
 
 
 def _training(method: str, modifiers: Sequence[str] = ()) -> tuple[str, ...]:

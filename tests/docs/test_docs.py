@@ -337,14 +337,14 @@ def test_the_entry_of_the_example(params: Params) -> None:
 
 
 def test_the_layout_of_the_example(tmp_path: Path) -> None:
-    source = module(examples("add_benchmark.md", "python")[0], __name__="flat")["FLAT"]
+    reader = module(examples("add_benchmark.md", "python")[0], __name__="flat")["FLAT"]
     (tmp_path / "train.txt").write_text("x.png wren\n2.png robin\n", encoding="utf-8")
     (tmp_path / "test.txt").write_text("a.png robin\n", encoding="utf-8")
-    found = source.manifest(tmp_path)
+    found = reader.manifest(tmp_path)
     assert found.values.tolist() == [
         [0, "x.png", 1, "wren", "train"],
         [1, "2.png", 0, "robin", "train"],
         [2, "a.png", 0, "robin", "test"],
     ]
     (tmp_path / "test.txt").unlink()
-    assert len(source.manifest(tmp_path)) == 2
+    assert len(reader.manifest(tmp_path)) == 2

@@ -10,14 +10,14 @@ import pandas as pd
 from PIL import Image
 
 from ctxgcd.benchmarks.readers.decoding import open_rgb
-from ctxgcd.benchmarks.readers.reader import Source, as_manifest, require
+from ctxgcd.benchmarks.readers.reader import Reader, as_manifest, require
 from ctxgcd.errors import UserError
 
 COLUMNS = 50  # images in a row of the sheet; cells are square
 
 
 @dataclass(frozen=True, kw_only=True)
-class Sheet(Source):
+class Sheet(Reader):
     """`train.png#17` is the cell at position 17 of the sheet, counted row by row."""
 
     def manifest(self, folder: Path) -> pd.DataFrame:
