@@ -200,7 +200,7 @@ def reached(*roots: str, root: Path = ROOT) -> Code:
 def imports(name: str, root: Path = ROOT) -> frozenset[str]:
     """The modules of this package that a module imports when it runs."""
     found: set[str] = set()
-    file = _file(name, root)
+    file = file_of(name, root)
     room = name if file.name == "__init__.py" else name.rpartition(".")[0]
     for module, names in imported(running(file.read_text(encoding="utf-8")), room):
         modules = {f"{module}.{one}" for one in names if _is_module(f"{module}.{one}", root)}
@@ -212,7 +212,7 @@ def imports(name: str, root: Path = ROOT) -> frozenset[str]:
 def digest(name: str, root: Path = ROOT) -> str:
     """The digest of a module's content, and of the data files that it reads."""
     data = [path for pattern in DATA.get(name, ()) for path in sorted((root / "ctxgcd").glob(pattern))]
-    content = content_digest(_file(name, root).read_text(encoding="utf-8"))
+    content = content_digest(file_of(name, root).read_text(encoding="utf-8"))
     return digest_of(json.dumps([content, *(digest_of(path.read_bytes()) for path in data)])) if data else content
 
 
@@ -223,7 +223,8 @@ def modules(root: Path = ROOT) -> dict[str, str]:
     return {name: digest(name, root) for name in names if name not in WITHOUT_NUMBERS and not name.endswith("__init__")}
 
 
-def _file(name: str, root: Path) -> Path:
+def file_of(name: str, root: Path) -> Path:
+    """The file of a module or script by its dotted name. Raises UserError where there is none."""
     if found := _found(name, root):
         return found
     raise UserError(

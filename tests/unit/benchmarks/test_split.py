@@ -14,7 +14,7 @@ from ctxgcd.benchmarks.class_lists import ClassList
 from ctxgcd.benchmarks.readers.reader import as_manifest
 from ctxgcd.benchmarks.readers.registry import READERS
 from ctxgcd.benchmarks.split import make_split, trial_split
-from ctxgcd.benchmarks.split_file import COLUMNS, read_split, write_split
+from ctxgcd.benchmarks.split_file import SPLIT_COLUMNS, read_split, write_split
 from ctxgcd.errors import UserError
 from tests.helpers.places import SHARED
 
@@ -146,7 +146,7 @@ def test_cub50_is_the_same_from_the_full_lists_and_from_its_own_folder(tmp_path:
 def test_rows_ids_and_class_ids() -> None:
     manifest = synthetic(ClassList("all", "made up", 6, (4, 1), (0, 5, 3, 2)), 20, 40, 12)
     split = split_of(manifest, TOY, drawn_order=True)
-    assert tuple(split.columns) == COLUMNS
+    assert tuple(split.columns) == SPLIT_COLUMNS
     assert split["role"].drop_duplicates().tolist() == ["labelled", "unlabelled", "test"]
     assert sorted(split["id"]) == list(range(len(split)))
     kept = manifest[manifest["class_id"] != 2].reset_index(drop=True)

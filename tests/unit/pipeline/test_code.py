@@ -190,7 +190,7 @@ def test_every_data_file_counts_with_its_reader() -> None:
 
 def test_modules_without_numbers_are_there_with_a_reason() -> None:
     for name, reason in code.WITHOUT_NUMBERS.items():
-        assert code._file(name, ROOT).is_file(), name
+        assert code.file_of(name, ROOT).is_file(), name
         assert reason
 
 

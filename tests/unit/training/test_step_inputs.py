@@ -25,7 +25,7 @@ def test_neighbour_lists(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, recipr
     made, recorder = training(tmp_path, {"reciprocal": reciprocal})
     found: list[Tensor] = []
     used: list[Tensor] = []
-    own_lists, own_batch = Source._nearest, full.query_batch
+    own_lists, own_batch = Source.nearest_lists, full.query_batch
 
     def lists_of(self: Source, features: Tensor, k: int) -> Tensor:
         now = made.features(torch.arange(IMAGES))
@@ -41,7 +41,7 @@ def test_neighbour_lists(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, recipr
         used.append(own_batch(lists, queries, stream))
         return used[-1]
 
-    monkeypatch.setattr(Source, "_nearest", lists_of)
+    monkeypatch.setattr(Source, "nearest_lists", lists_of)
     monkeypatch.setattr(full, "query_batch", batch_of)
     made.train()
     assert len(found) == 3  # epochs 2, 3, 4
@@ -62,7 +62,7 @@ def test_methods_get_the_images_of_their_rows(tmp_path: Path, monkeypatch: pytes
     made, recorder = training(tmp_path, {"T_warm": 4, "reciprocal": "dataset"})
     batches: list[Batch] = []
     lists: list[Tensor] = []
-    own, own_lists = Full.losses, Source._nearest
+    own, own_lists = Full.losses, Source.nearest_lists
 
     def noted(self: Full, net: Network, of: Batch) -> Losses:
         batches.append(of)
@@ -73,7 +73,7 @@ def test_methods_get_the_images_of_their_rows(tmp_path: Path, monkeypatch: pytes
         return lists[-1]
 
     monkeypatch.setattr(Full, "losses", noted)
-    monkeypatch.setattr(Source, "_nearest", lists_of)
+    monkeypatch.setattr(Source, "nearest_lists", lists_of)
     made.train()
     labels, [nearest] = made_up()[2], lists
     for of, (ids, rows), (around, near) in zip(batches[-7:], recorder.of(8)[-7:], recorder.of(12), strict=True):
