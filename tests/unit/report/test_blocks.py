@@ -14,7 +14,6 @@ import pytest
 
 from ctxgcd.config import Params
 from ctxgcd.images.packed import open_packed
-from ctxgcd.images.store import open_store
 from ctxgcd.plots import embedding as embedding_module
 from ctxgcd.plots.style import figure, plain
 from ctxgcd.report.confusion import Matrix, commonest, confusion, matrix, per_class
@@ -125,15 +124,6 @@ def test_thumbnails_are_centre_squares() -> None:
     for number in (0, 7, PER_LINE - 1, PER_LINE):
         top, left = number // PER_LINE * many.side, number % PER_LINE * many.side
         assert abs(whole[top + many.side // 2, left + many.side // 2, 0] - 5 * number) < 8
-
-
-def test_a_store_is_read_as_training_reads_it(made: Any, at: Params) -> None:
-    index = Path(made[2]["mine"])
-    packed, kept = open_packed(index), open_store(index)
-    assert packed
-    for number in range(len(kept)):
-        assert np.array_equal(packed[number], kept.image(number).numpy())
-    assert open_packed(Path(made[2]["cub"])) is None
 
 
 def test_embeddings_take_any_names_and_scores(tmp_path: Path) -> None:
