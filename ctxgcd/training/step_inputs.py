@@ -22,7 +22,7 @@ PATIENCE = 10.0  # seconds that a search takes before it is told of
 
 
 @dataclass
-class Source:
+class StepInputs:
     """The training images of a run as its steps see them.
 
     Attributes:
