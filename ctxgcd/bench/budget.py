@@ -17,8 +17,8 @@ from ctxgcd.training.loop import train_epoch
 from ctxgcd.training.views import FreshViews
 from ctxgcd.utils.files import write_rows
 
-COLUMNS = ["way", "part", "milliseconds", "views"]
-PARTS = ("views", "trunk", "forward and losses", "backward", "optimiser", "neighbour lists", "other")
+BUDGET_COLUMNS = ["way", "part", "milliseconds", "views"]
+STEP_PARTS = ("views", "trunk", "forward and losses", "backward", "optimiser", "neighbour lists", "other")
 
 
 class Clock:
@@ -64,7 +64,7 @@ def budget(out: Path, device: torch.device) -> list[dict[str, Any]]:
         loop = plain_loop(plain, folder, images, device, clock.wrap)
         clock.seconds["other"] = timed(loop, device) - sum(clock.seconds.values())
         rows += _rows("reference", plain, steps, clock)
-    write_rows(out, COLUMNS, rows)
+    write_rows(out, BUDGET_COLUMNS, rows)
     ours, reference = (_share(rows, way, "views") for way in ("exact", "reference"))
     return [row_of("share of a step that reads views", device, "%", ours, reference, reference / ours, 0.0, steps)]
 
@@ -94,7 +94,7 @@ def _ours(step: Step, folder: Path, images: int, device: torch.device, bank: boo
 def _rows(way: str, step: Step, steps: int, clock: Clock) -> list[dict[str, Any]]:
     return [
         {"way": way, "part": part, "milliseconds": f"{clock.seconds[part] / steps * 1000:.4g}", "views": step.views}
-        for part in PARTS
+        for part in STEP_PARTS
         if clock.seconds[part]
     ]
 

@@ -14,7 +14,7 @@ from torchvision.transforms import InterpolationMode, transforms
 from ctxgcd.bench.work import Work, timed
 from ctxgcd.benchmarks.class_lists import load
 from ctxgcd.benchmarks.readers.reader import read_manifest
-from ctxgcd.benchmarks.readers.registry import SOURCES
+from ctxgcd.benchmarks.readers.registry import READERS
 from ctxgcd.benchmarks.split import make_split
 from ctxgcd.benchmarks.split_file import write_split
 from ctxgcd.errors import UserError
@@ -153,7 +153,7 @@ def _empty_files(folder: Path, n: int) -> None:
 
 def _manifest_and_split(folder: Path, n: int, device: torch.device) -> float:
     def work() -> None:
-        SOURCES["imagenet"].manifest(folder).to_csv(folder / "manifest.csv", index=False)
+        READERS["imagenet"].manifest(folder).to_csv(folder / "manifest.csv", index=False)
         manifest, class_list = read_manifest(folder / "manifest.csv"), load("imagenet_1k")
         split = make_split(manifest, class_list, seed=0, labelled_share=0.5, drawn_order=True)
         write_split(split, folder / "split.csv", folder / "split.sha256")

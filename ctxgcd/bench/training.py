@@ -30,7 +30,7 @@ from ctxgcd.pipeline.resolve import resolve
 from ctxgcd.training.devices import compiled, compute_alike
 from ctxgcd.training.loop import train_epoch
 from ctxgcd.training.row import Row
-from ctxgcd.training.step_inputs import Source
+from ctxgcd.training.step_inputs import StepInputs
 from ctxgcd.training.views import BankViews, FreshViews
 
 MODEL, DEPTH = "vit_base_patch16_224.dino", 12
@@ -87,7 +87,7 @@ def _labels(images: int, device: torch.device) -> Tensor:
 # -- ours --------------------------------------------------------------------------------------------------
 
 
-def begun(step: Step, folder: Path, images: int, device: torch.device, bank: bool) -> tuple[Row, Source]:
+def begun(step: Step, folder: Path, images: int, device: torch.device, bank: bool) -> tuple[Row, StepInputs]:
     """A run as train.run begins it, on `images` images."""
     compute_alike(device)
     precision, backbone = step.p["precision"], cut(_net(step, device), 1)
@@ -100,19 +100,19 @@ def begun(step: Step, folder: Path, images: int, device: torch.device, bank: boo
         store = open_store(folder / "store.npz").to(device)
         views = FreshViews(Cropper(store, CROP, MEAN, STD, device), backbone, precision, folder)
     method = load(step.p["method"])(step.p)
-    source = Source(views, _labels(images, device), precision, 0)
-    network = method.network(backbone.tail, backbone.dim, source.old_classes).to(device)
-    return Row(method, network.eval(), folder / "last.pt", "bench", {}), source
+    inputs = StepInputs(views, _labels(images, device), precision, 0)
+    network = method.network(backbone.tail, backbone.dim, inputs.old_classes).to(device)
+    return Row(method, network.eval(), folder / "last.pt", "bench", {}), inputs
 
 
-def epoch_of(step: Step, row: Row, source: Source) -> int:
+def epoch_of(step: Step, row: Row, inputs: StepInputs) -> int:
     """Prepare a run, so that an epoch costs what every one but the first does; return an epoch of the phase."""
     if step.context:  # the first epoch keeps the test view
-        source.features(row.network, torch.arange(len(source.labels), device=source.labels.device))
+        inputs.features(row.network, torch.arange(len(inputs.labels), device=inputs.labels.device))
     epoch = step.p["T_warm"] if step.context else 0
     row.measured_in = frozenset()  # no sizes of terms in a step
-    if source.labels.device.type == "cuda" or isinstance(source.views, BankViews):
-        train_epoch(row, source, epoch)  # warm: an epoch that is cheap here
+    if inputs.labels.device.type == "cuda" or isinstance(inputs.views, BankViews):
+        train_epoch(row, inputs, epoch)  # warm: an epoch that is cheap here
     return epoch
 
 
@@ -121,34 +121,34 @@ def _ours(
 ) -> float:
     step = step_of(device, precision, context)
     images, epochs, wanted = step.epochs(views)
-    row, source = begun(step, folder, images, device, bank)
-    epoch = epoch_of(step, row, source)
+    row, inputs = begun(step, folder, images, device, bank)
+    epoch = epoch_of(step, row, inputs)
 
     def work() -> None:
         for _ in range(epochs):
-            train_epoch(row, source, epoch)
+            train_epoch(row, inputs, epoch)
 
     return wanted * timed(work, device)
 
 
 def _evaluation(folder: Path, images: int, device: torch.device) -> float:
     step = step_of(device, "float32", context=True)
-    row, source = begun(step, folder, images, device, bank=False)
+    row, inputs = begun(step, folder, images, device, bank=False)
     every = torch.arange(images, device=device)
-    features = partial(source.features, row.network)
+    features = partial(inputs.features, row.network)
     features(every)
 
     def work() -> None:
-        row.method.discover(row.network, features, source.labels, every, every[:0])
-        source.look(row.network, 0).nearest(normalize(features(every), dim=1), step.p["k"] - 1)
+        row.method.discover(row.network, features, inputs.labels, every, every[:0])
+        inputs.look(row.network, 0).nearest(normalize(features(every), dim=1), step.p["k"] - 1)
 
     return timed(work, device)
 
 
 def _checkpoints(folder: Path, writes: int, device: torch.device) -> float:
     step = step_of(device, "float32", context=False)
-    row, source = begun(step, folder, step.p["batch_size"], device, bank=True)
-    train_epoch(row, source, 0)  # so that there is momentum to be kept
+    row, inputs = begun(step, folder, step.p["batch_size"], device, bank=True)
+    train_epoch(row, inputs, 0)  # so that there is momentum to be kept
 
     def loop() -> None:
         for _ in range(writes):
@@ -168,8 +168,8 @@ def _step_of_248(device: torch.device) -> Step:
 
 def _ours_of_248(folder: Path, images: int, device: torch.device) -> float:
     step = _step_of_248(device)
-    row, source = begun(step, folder, step.p["batch_size"], device, bank=False)
-    return timed(lambda: train_epoch(row, source, step.p["T_warm"]), device)
+    row, inputs = begun(step, folder, step.p["batch_size"], device, bank=False)
+    return timed(lambda: train_epoch(row, inputs, step.p["T_warm"]), device)
 
 
 # -- plainly -----------------------------------------------------------------------------------------------

@@ -16,7 +16,7 @@ import torch
 from ctxgcd.training.provenance import device_name, own_peak_memory
 from ctxgcd.utils.files import write_rows
 
-COLUMNS = ["work", "device", "unit", "ours", "reference", "ratio", "peak_memory_mb", "n"]
+WORK_COLUMNS = ["work", "device", "unit", "ours", "reference", "ratio", "peak_memory_mb", "n"]
 Part = Callable[[Path, int, torch.device], float]
 
 
@@ -63,7 +63,7 @@ def bench(works: Sequence[Work], out: Path, scale: float, device: torch.device) 
         else:
             values = (n / ours, plain / reference, reference / plain / (ours / n))
         rows.append(row_of(work.name, device, work.unit, *values, memory, n))
-        write_rows(out, COLUMNS, rows)
+        write_rows(out, WORK_COLUMNS, rows)
     return rows
 
 
@@ -77,7 +77,9 @@ def row_of(
         flush=True,
     )
     numbers = (ours, reference, ratio, memory)
-    return dict(zip(COLUMNS, [name, device_name(device), unit, *(f"{value:.4g}" for value in numbers), n], strict=True))
+    return dict(
+        zip(WORK_COLUMNS, [name, device_name(device), unit, *(f"{value:.4g}" for value in numbers), n], strict=True)
+    )
 
 
 def nothing(folder: Path, n: int) -> None:

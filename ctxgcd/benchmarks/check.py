@@ -14,8 +14,8 @@ from ctxgcd.benchmarks.class_lists import ClassList, load
 from ctxgcd.benchmarks.places import place_of
 from ctxgcd.benchmarks.readers.decoding import MissingData, missing
 from ctxgcd.benchmarks.readers.own_images import OwnImages
-from ctxgcd.benchmarks.readers.reader import Source
-from ctxgcd.benchmarks.readers.registry import source_of
+from ctxgcd.benchmarks.readers.reader import Reader
+from ctxgcd.benchmarks.readers.registry import reader_of
 from ctxgcd.benchmarks.split import make_split
 from ctxgcd.errors import UserError
 from ctxgcd.names import PARTS
@@ -47,7 +47,7 @@ class CheckResult:
 
 def check(
     benchmark: str,
-    source: Source,
+    reader: Reader,
     folder: Path,
     class_list: ClassList | None,
     expected: Mapping[str, int],
@@ -65,16 +65,16 @@ def check(
         expected = {**expected, "classes": class_list.k}
 
     def result(state: State, problem: str = "", remarks: Sequence[str] = ()) -> CheckResult:
-        return CheckResult(benchmark, state, folder, expected, found, problem, source.how_to_get, remarks)
+        return CheckResult(benchmark, state, folder, expected, found, problem, reader.how_to_get, remarks)
 
     try:
         if not folder.is_dir():
             raise missing(folder)
-        manifest = source.manifest(folder)
+        manifest = reader.manifest(folder)
         labelled = None
         if class_list is None:
-            assert isinstance(source, OwnImages)
-            class_list, labelled = source.divide(folder, manifest, benchmark)
+            assert isinstance(reader, OwnImages)
+            class_list, labelled = reader.divide(folder, manifest, benchmark)
     except MissingData as error:
         return result("missing", str(error))
     except UserError as error:
@@ -85,7 +85,7 @@ def check(
     listed = manifest[manifest["class_id"].isin(class_list.old + class_list.new)]
     found |= {part: int((listed["part"] == part).sum()) for part in PARTS}
     found["classes"] = int(listed.loc[listed["part"] == "train", "class_id"].nunique())
-    no_test = bool(source.test_files) and expected.get("test", 0) > 0 and "test" not in set(manifest["part"])
+    no_test = bool(reader.test_files) and expected.get("test", 0) > 0 and "test" not in set(manifest["part"])
     differ = [
         f"{found[what]:,} {name} found, {expected[what]:,} expected"
         for what, name in (("train", "train images"), ("test", "test images"), ("classes", "classes"))
@@ -93,24 +93,24 @@ def check(
     ]
     if differ:
         right = (
-            "write the right ones in params.yaml" if isinstance(source, OwnImages) else "get the complete official data"
+            "write the right ones in params.yaml" if isinstance(reader, OwnImages) else "get the complete official data"
         )
         return result("wrong", f"{'; '.join(differ)}; {right}")
     if draw:
         try:
-            order = source.drawn_order
+            order = reader.drawn_order
             split = make_split(manifest, class_list, **draw, drawn_order=order, labelled_paths=labelled)
             unseen = sorted(set(split.loc[split["old"] == 1, "class_name"]) - _labelled_classes(split))
         except UserError as error:
             return result("wrong", str(error))
     # Class folders are the disk itself, and of packed files each row was read; other lists may name absent images.
-    if source.list_files(folder) and not source.packed and (absent := _absent(folder, listed["path"])):
+    if reader.list_files(folder) and not reader.packed and (absent := _absent(folder, listed["path"])):
         return result("missing", f"{len(absent):,} listed images are not there, first {folder / absent[0]}")
-    remarks = list(source.remarks(folder, manifest))
+    remarks = list(reader.remarks(folder, manifest))
     if draw and unseen:
         remarks.append(f"{len(unseen)} labelled classes have no image in D^l, first {unseen[0]!r}: too few images")
     if no_test:
-        remarks.append(f"no official test part (optional), so inductive columns stay empty: no {source.test_files[0]}")
+        remarks.append(f"no official test part (optional), so inductive columns stay empty: no {reader.test_files[0]}")
     return result("found", remarks=remarks)
 
 
@@ -121,7 +121,7 @@ def check_section(section: Mapping[str, Any]) -> CheckResult:
     counts = section["images"] if section["images"] != "any" else {}
     expected = {**counts, "classes": section["classes"]} if own else counts
     draw = {key: section[key] for key in ("seed", "labelled_share")}
-    return check(section["benchmark"], source_of(section), place_of(section), class_list, expected, draw)
+    return check(section["benchmark"], reader_of(section), place_of(section), class_list, expected, draw)
 
 
 def _labelled_classes(split: pd.DataFrame) -> set[str]:

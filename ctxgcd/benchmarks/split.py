@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 
 from ctxgcd.benchmarks.class_lists import ClassList
-from ctxgcd.benchmarks.split_file import COLUMNS, DTYPES
+from ctxgcd.benchmarks.split_file import DTYPES, SPLIT_COLUMNS
 from ctxgcd.errors import UserError
 from ctxgcd.names import ROLES
 
@@ -22,7 +22,7 @@ def make_split(
     drawn_order: bool,
     labelled_paths: Collection[str] | None = None,
 ) -> pd.DataFrame:
-    """Return the split (COLUMNS): rows of D^l, then D^u, then the test part.
+    """Return the split (SPLIT_COLUMNS): rows of D^l, then D^u, then the test part.
 
     D^l = the images of `labelled_paths` where these are given, else positions
     RandomState(seed).permutation(n)[:int(labelled_share * n)] among the n training images of old classes in
@@ -57,7 +57,7 @@ def make_split(
     order, roles = np.concatenate(groups), np.repeat(ROLES, [len(group) for group in groups])
 
     split = kept.assign(id=np.arange(len(kept)), class_id=class_id, old=is_old.astype("int64")).iloc[order]
-    return split.assign(role=roles)[list(COLUMNS)].astype(DTYPES).reset_index(drop=True)
+    return split.assign(role=roles)[list(SPLIT_COLUMNS)].astype(DTYPES).reset_index(drop=True)
 
 
 def _check(manifest: pd.DataFrame, class_list: ClassList) -> None:

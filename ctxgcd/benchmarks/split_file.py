@@ -10,7 +10,7 @@ import pandas as pd
 from ctxgcd.errors import UserError
 from ctxgcd.utils.files import file_sha256, read_rows, undamaged, write_text
 
-COLUMNS = ("id", "path", "part", "role", "class_id", "class_name", "old")
+SPLIT_COLUMNS = ("id", "path", "part", "role", "class_id", "class_name", "old")
 DTYPES = {
     "id": "int64",
     "path": "str",
@@ -37,4 +37,4 @@ def read_split(csv_path: Path) -> pd.DataFrame:
         with undamaged(csv_path):
             if told.read_text(encoding="utf-8").strip() != file_sha256(csv_path):
                 raise ValueError
-    return read_rows(csv_path, usecols=COLUMNS, dtype=DTYPES, keep_default_na=False, lineterminator="\n")
+    return read_rows(csv_path, usecols=SPLIT_COLUMNS, dtype=DTYPES, keep_default_na=False, lineterminator="\n")

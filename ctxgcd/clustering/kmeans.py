@@ -36,11 +36,11 @@ def kmeans(
         warnings.simplefilter("ignore", ConvergenceWarning)  # each start of each K would print it
         labels: NDArray[np.int64] = model.fit_predict(features).astype(np.int64)
     if len(np.unique(labels)) < clusters:
-        _tell_alike()
+        note_empty_clusters()
     return labels, model.cluster_centers_
 
 
 @cache
-def _tell_alike() -> None:
+def note_empty_clusters() -> None:
     """Say once a process that clusters stay empty."""
     print("note: k-means has more clusters than there are distinct images, so some clusters are empty", flush=True)

@@ -13,9 +13,10 @@ from ctxgcd.losses.full_precision import full_precision
 LOW_HALF = 0xFFFFFFFF
 
 
-def _keys(similarity: Tensor, columns: Tensor) -> Tensor:
+def order_keys(similarity: Tensor, columns: Tensor) -> Tensor:
     """Return int64 keys, larger for a larger float32 similarity, then for a lower column.
 
+    similarity: float32 [..., n]; columns: int64 that broadcasts with it.
     The high half holds the float's bits, whose order is the number's own once the negative half is reversed.
     """
     bits = (similarity + 0.0).view(torch.int32)  # + 0.0: -0.0 equals 0.0 but has other bits
@@ -25,11 +26,11 @@ def _keys(similarity: Tensor, columns: Tensor) -> Tensor:
 def _best(similarity: Tensor, columns: Tensor, k: int) -> Tensor:
     """Return the keys of each row's k best columns (all of them when there are fewer), in any order."""
     values, places = similarity.topk(min(k + 1, len(columns)))
-    keys = _keys(values, columns[places])
+    keys = order_keys(values, columns[places])
     if len(columns) > k:
         # topk chooses freely among equals: where the k-th ties with the next, let whole keys decide.
         tied = (values[:, k - 1] == values[:, k]).nonzero()[:, 0]
-        keys[tied] = _keys(similarity[tied], columns).topk(k + 1).values
+        keys[tied] = order_keys(similarity[tied], columns).topk(k + 1).values
     return keys.topk(min(k, len(columns))).values
 
 

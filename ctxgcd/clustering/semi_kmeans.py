@@ -68,7 +68,7 @@ def semi_supervised_kmeans(
     best: tuple[float, Tensor, Tensor] | None = None
     for restart in range(restarts):
         stream = generator(seed, "semi_kmeans", restart)
-        found = _run(features, labels, _start(features, labels, old, clusters, stream), iterations)
+        found = lloyd(features, labels, _start(features, labels, old, clusters, stream), iterations)
         if best is None or found[0] < best[0]:
             best = found
         progress.add()
@@ -98,8 +98,12 @@ def _start(features: Tensor, labels: Tensor, old: Tensor, clusters: int, stream:
     return centres
 
 
-def _run(features: Tensor, labels: Tensor, centres: Tensor, iterations: int) -> tuple[float, Tensor, Tensor]:
-    """Lloyd's iterations from the given centres; the lowest inertia, its assignment and its clusters' means."""
+def lloyd(features: Tensor, labels: Tensor, centres: Tensor, iterations: int) -> tuple[float, Tensor, Tensor]:
+    """Lloyd's iterations from the given centres; the lowest inertia, its assignment and its clusters' means.
+
+    features: float [N, d]; labels: int64 [N], -1 where there is none; centres: float [clusters, d].
+    Returns the inertia, int64 [N] and float [clusters, d].
+    """
     free = labels < 0
     rows = features[free]
     best: tuple[float, Tensor, Tensor] | None = None

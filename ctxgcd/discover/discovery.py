@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import unicodedata
 from collections.abc import Mapping
@@ -37,7 +36,7 @@ from ctxgcd.models.weights import prepare
 from ctxgcd.names import counted
 from ctxgcd.pipeline import run_cache
 from ctxgcd.pipeline.code import classes_of, reached
-from ctxgcd.pipeline.identity import identity
+from ctxgcd.pipeline.identity import content_hash, identity
 from ctxgcd.pipeline.possible import check_k
 from ctxgcd.training import checkpoint
 from ctxgcd.training.checkpoint import owned
@@ -71,10 +70,6 @@ def discover(asked: Asked) -> dict[str, Any]:
         return _Work(asked.folder, output, asked.values, device).discover(asked)
 
 
-def _short(content: Any) -> str:
-    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:16]
-
-
 @dataclass(frozen=True)
 class _Work:
     """One discovery. What is made lies in folders whose names say of what: OUT/work/images-*/features-*/run-*."""
@@ -87,7 +82,8 @@ class _Work:
     def discover(self, asked: Asked) -> dict[str, Any]:
         v, paths, of, classes, said = self.values, asked.paths, asked.labels, asked.classes, list(asked.notes)
         packed_by = reached(*PACKING).hash
-        place = self.out.work / f"images-{_short([asked.images, v['resize'], str(self.folder.resolve()), packed_by])}"
+        content = content_hash([asked.images, v["resize"], str(self.folder.resolve()), packed_by])
+        place = self.out.work / f"images-{content}"
         # Before the long work: weights that do not fit are told at once.
         weights = prepare(v["model"], v["weights"], v["crop"], place / "weights.pt", v["sha256"])
         place = self.out.folder(place)
@@ -116,7 +112,7 @@ class _Work:
         parameters, smaller = fitted(v | {"K": classes, "K_source": "estimated" if how else "given"}, len(split))
         for line in smaller:
             print(f"note: {line}", flush=True)
-        split_hash = _short([digest, split.to_csv()])
+        split_hash = content_hash([digest, split.to_csv()])
         of_method = classes_of(v["method"])
         code = reached("ctxgcd.discover.discovery", PACKING[1], *of_method).hash  # of all that OUT holds
         trained_by = reached(*TRAINING_CODE, *of_method).hash
@@ -160,7 +156,7 @@ class _Work:
         v, device, prepared = self.values, self.device, place / "weights.pt"
         of = ("model", "crop", "mean", "std", "tail_blocks", "view_bank", "view_bank_seed", "precision")
         made_by = reached(*FEATURES).hash
-        place = self.out.folder(place / f"features-{_short([weights, made_by, *(v[key] for key in of)])}")
+        place = self.out.folder(place / f"features-{content_hash([weights, made_by, *(v[key] for key in of)])}")
         files = {"store": store, "weights": prepared, "test_view": place / "test_view.npy"}
         if v["view_bank"]:
             files["view_bank"] = place / "view_bank.npy"
@@ -185,7 +181,8 @@ class _Work:
         """Return the estimated K and the accuracy of every K tried, from the features before any training."""
         v = self.values
         how = estimate_of(len(split), known, v["threads"])
-        file = place / f"estimate-{_short([how, split.to_csv(), reached('ctxgcd.clustering.estimate').hash])}.json"
+        content = content_hash([how, split.to_csv(), reached("ctxgcd.clustering.estimate").hash])
+        file = place / f"estimate-{content}.json"
         if not file.exists():
             tail = self._backbone(files["weights"]).tail
             kept = load_kept(files["test_view"], (len(split),)).split(BATCH)
@@ -212,7 +209,7 @@ class _Work:
         assigned = read_rows(trained / "assignments.csv", usecols=["predicted"])["predicted"]
         is_labelled = (split["role"] == "labelled").to_numpy()
         known = split.loc[is_labelled].drop_duplicates("class_id").sort_values("class_id")["class_name"].tolist()
-        names = _names(known, assigned, parameters["K"])
+        names = names_by_id(known, assigned, parameters["K"])
         made = models.build(parameters, state, network, names=names, known=len(known)).to(self.device)
 
         def classified(model: Model, ids: np.ndarray) -> tuple[pd.DataFrame, torch.Tensor]:
@@ -232,7 +229,7 @@ class _Work:
         return Discovered(made, table, features.numpy(), unlabelled, store)
 
 
-def _names(known: list[str], assigned: pd.Series, classes: int) -> list[str]:
+def names_by_id(known: list[str], assigned: pd.Series, classes: int) -> list[str]:
     """Names by class id: known ones, then new-1, new-2, ... from the largest to the smallest."""
     sizes = np.bincount(assigned, minlength=classes)[len(known) :]
     taken = {_spelling(name) for name in known}

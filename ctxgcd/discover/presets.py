@@ -45,7 +45,7 @@ def read_presets() -> Presets:
 
 
 def chosen(name: str, backbone: str | None, weights: str | None, size: int | None) -> dict[str, Any]:
-    """Return the values of a preset with its backbone, flat, as runs.resolve gives those of a run.
+    """Return the values of a preset with its backbone, flat, as resolve gives those of a run.
 
     Args:
         name: a preset.

@@ -17,7 +17,7 @@ from ctxgcd.names import METRICS
 from ctxgcd.utils.files import read_object, read_rows, replacing, write_text
 
 SCHEMA = 1
-COLUMNS = ["id", "path", "predicted", "matched_class", "true_class", "old"]
+PREDICTION_COLUMNS = ["id", "path", "predicted", "matched_class", "true_class", "old"]
 
 
 def read_assignments(paths: Sequence[Path]) -> pd.DataFrame:
@@ -97,6 +97,6 @@ def score_run(
 
 def _write_predictions(part: pd.DataFrame, out: Path) -> None:
     matched = assign(contingency(part.predicted, part.class_id))[part.predicted] if len(part) else np.empty(0, np.int64)
-    table = part.assign(matched_class=matched, true_class=part.class_id)[COLUMNS]
+    table = part.assign(matched_class=matched, true_class=part.class_id)[PREDICTION_COLUMNS]
     with replacing(out) as temporary:
         table.to_csv(temporary, index=False, lineterminator="\n")

@@ -63,7 +63,7 @@ def pack(
     the same time waits for the first one's end.
 
     Args:
-        reader: key of benchmarks.registry.READERS.
+        reader: key of benchmarks.readers.registry.READERS.
         paths: image paths as in the split, position = image id.
         size: pixels of the shorter side.
         workers: processes that decode and resize.

@@ -38,11 +38,11 @@ class Cropper:
         if self.device.type == "cpu":
             return self._sliced_and_normalised(ids, tops, lefts, flips)
         if self.store.pixels.device.type == "cpu":
-            return self._normalised(self._sliced(ids, tops, lefts, flips).to(self.device))
+            return self._normalised(self.sliced(ids, tops, lefts, flips).to(self.device))
         reach = torch.arange(self.crop, device=self.device)
         columns = torch.where(flips[:, None], self.crop - 1 - reach, reach) + lefts[:, None]
         rows = reach + tops[:, None]
-        return self._normalised(self._gathered(ids, rows, columns))
+        return self._normalised(self.gathered(ids, rows, columns))
 
     def train_view(self, ids: Tensor, drawn: Draws, own: slice = slice(None)) -> Tensor:
         """A random crop over the whole image and a flip with p = 0.5, drawn for every image on its own.
@@ -71,7 +71,7 @@ class Cropper:
             part = self.store.seen(i)[top : top + self.crop, left : left + self.crop]
             yield part.flip(1) if flip else part
 
-    def _sliced(self, *places: Tensor) -> Tensor:
+    def sliced(self, *places: Tensor) -> Tensor:
         """All crops, uint8 [b, crop, crop, 3]."""
         out = torch.empty(len(places[0]), self.crop, self.crop, 3, dtype=torch.uint8)
         for view, part in zip(out, self._parts(*places), strict=True):
@@ -89,8 +89,8 @@ class Cropper:
             view.copy_(part.flatten(1)).div_(full).sub_(mean).div_(std)
         return out
 
-    def _gathered(self, ids: Tensor, rows: Tensor, columns: Tensor) -> Tensor:
-        """Do the same by index arithmetic, for a GPU: uint8 [b, crop, crop, 3] of rows and columns int64 [b, crop]."""
+    def gathered(self, ids: Tensor, rows: Tensor, columns: Tensor) -> Tensor:
+        """All crops by index arithmetic, for a GPU: uint8 [b, crop, crop, 3] of rows and columns int64 [b, crop]."""
         store = self.store
         if store.side:
             kept = store.pixels.view(-1, store.side, store.side, 3)[ids]

@@ -49,7 +49,7 @@ def prepare(model: str, weights: str, crop: int, out: Path, sha256: str = "") ->
     if weights in ("hub", "package"):
         state = _from_hub(model, crop) if weights == "hub" else _from_package(model, net)
         state = _without_classifier(model, state)
-        _check(net, state, what)
+        check_fits(net, state, what)
     else:
         state = _from_users_file(model, net, fetch_weights(weights, sha256), what)
     digest = _digest(state)
@@ -80,7 +80,7 @@ def load(model: str, crop: int, prepared: Path) -> nn.Module:
     """The timm model with prepared weights, in evaluation mode, all parameters frozen."""
     net = build(model, crop)
     state = _from_file(prepared)
-    _check(net, state, f"weights {prepared.name} for {model}")
+    check_fits(net, state, f"weights {prepared.name} for {model}")
     net.load_state_dict(state, strict=True)
     return net.eval().requires_grad_(False)
 
@@ -129,7 +129,7 @@ def _from_users_file(model: str, net: nn.Module, path: Path, what: str) -> dict[
     content = _read(path)
     try:
         state = _without_classifier(model, _state_dict(path, content))
-        _check(net, state, what)
+        check_fits(net, state, what)
     except UserError as error:
         raise UserError(f"{error}{_what_fits(model, net, path, content)}") from None
     return state
@@ -219,7 +219,8 @@ def _without_classifier(model: str, state: dict[str, Tensor]) -> dict[str, Tenso
     return {name: value for name, value in state.items() if name.rpartition(".")[0] != classifier}
 
 
-def _check(net: nn.Module, state: dict[str, Tensor], what: str) -> None:
+def check_fits(net: nn.Module, state: dict[str, Tensor], what: str) -> None:
+    """Raise UserError unless a state dict has the keys and shapes of a model; `what` is its name in the message."""
     own = net.state_dict()
     faults = [
         f"{len(names)} {kind} ({', '.join(sorted(names)[:3])}{', ...' if len(names) > 3 else ''})"

@@ -9,7 +9,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ctxgcd.benchmarks.readers.registry import READERS
+from ctxgcd.benchmarks.readers.registry import READER_CODE
 from ctxgcd.catalogue.entries import METHODS, MODIFIERS
 from ctxgcd.errors import UserError
 from ctxgcd.pipeline.digest import content_digest, digest_of, imported, running
@@ -105,7 +105,7 @@ def refuse_changed(planned: str, now: Code) -> None:
 def steps() -> dict[str, tuple[str, ...]]:
     """The modules that each step starts from, by its name."""
     found: dict[str, tuple[str, ...]] = {name: (_script(name),) for name in SCRIPTS}
-    for reader in READERS:
+    for reader in READER_CODE:
         found[f"manifest of {reader}"] = _manifest(reader)
         found[f"split of {reader}"] = _split(reader)
         found[f"pack of {reader}"] = _pack(reader)
@@ -153,15 +153,15 @@ def of_row(reader: str, row: RowName) -> Code:
 
 
 def _manifest(reader: str) -> tuple[str, ...]:
-    return _script("list_images"), READERS[reader].source
+    return _script("list_images"), READER_CODE[reader].reader
 
 
 def _split(reader: str) -> tuple[str, ...]:
-    return _script("split_images"), READERS[reader].source
+    return _script("split_images"), READER_CODE[reader].reader
 
 
 def _pack(reader: str) -> tuple[str, ...]:
-    return _script("pack_images"), READERS[reader].images
+    return _script("pack_images"), READER_CODE[reader].images
 
 
 def _training(method: str, modifiers: Sequence[str] = ()) -> tuple[str, ...]:
@@ -200,7 +200,7 @@ def reached(*roots: str, root: Path = ROOT) -> Code:
 def imports(name: str, root: Path = ROOT) -> frozenset[str]:
     """The modules of this package that a module imports when it runs."""
     found: set[str] = set()
-    file = _file(name, root)
+    file = file_of(name, root)
     room = name if file.name == "__init__.py" else name.rpartition(".")[0]
     for module, names in imported(running(file.read_text(encoding="utf-8")), room):
         modules = {f"{module}.{one}" for one in names if _is_module(f"{module}.{one}", root)}
@@ -212,7 +212,7 @@ def imports(name: str, root: Path = ROOT) -> frozenset[str]:
 def digest(name: str, root: Path = ROOT) -> str:
     """The digest of a module's content, and of the data files that it reads."""
     data = [path for pattern in DATA.get(name, ()) for path in sorted((root / "ctxgcd").glob(pattern))]
-    content = content_digest(_file(name, root).read_text(encoding="utf-8"))
+    content = content_digest(file_of(name, root).read_text(encoding="utf-8"))
     return digest_of(json.dumps([content, *(digest_of(path.read_bytes()) for path in data)])) if data else content
 
 
@@ -223,7 +223,8 @@ def modules(root: Path = ROOT) -> dict[str, str]:
     return {name: digest(name, root) for name in names if name not in WITHOUT_NUMBERS and not name.endswith("__init__")}
 
 
-def _file(name: str, root: Path) -> Path:
+def file_of(name: str, root: Path) -> Path:
+    """The file of a module or script by its dotted name. Raises UserError where there is none."""
     if found := _found(name, root):
         return found
     raise UserError(

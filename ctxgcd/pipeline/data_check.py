@@ -12,7 +12,7 @@ from typing import Any
 
 from ctxgcd.benchmarks.check import CheckResult, check_section
 from ctxgcd.benchmarks.readers.reader import store_bytes
-from ctxgcd.benchmarks.readers.registry import source_of
+from ctxgcd.benchmarks.readers.registry import reader_of
 from ctxgcd.models.pretrained import weights_state
 from ctxgcd.names import PARTS
 from ctxgcd.pipeline.paths import duplicates_file
@@ -93,9 +93,9 @@ def table(results: Sequence[CheckResult], gigabytes: Sequence[tuple[float, float
 
 def _gigabytes(section: Mapping[str, Any]) -> tuple[float, float]:
     """Of a benchmark's official files, and of its packed images."""
-    source = source_of(section)
+    reader = reader_of(section)
     images = sum(section["images"].values()) if section["images"] != "any" else 0
-    return source.gigabytes, store_bytes(source, images, section["resize"]) / 1e9
+    return reader.gigabytes, store_bytes(reader, images, section["resize"]) / 1e9
 
 
 def _disk(sections: Sequence[Mapping[str, Any]]) -> str:

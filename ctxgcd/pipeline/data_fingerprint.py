@@ -11,7 +11,7 @@ from typing import Any
 
 from ctxgcd.benchmarks.fingerprint import fingerprint, stamp
 from ctxgcd.benchmarks.places import place_of
-from ctxgcd.benchmarks.readers.registry import source_of
+from ctxgcd.benchmarks.readers.registry import reader_of
 from ctxgcd.errors import UserError
 from ctxgcd.pipeline.paths import FINGERPRINTS, split_file
 from ctxgcd.utils.files import read_or_empty, write_text
@@ -25,15 +25,15 @@ def data_fingerprint(benchmark: str, section: Mapping[str, Any]) -> str:
     Never raises for what lies on the disk: the data check says it better, as soon as a job needs the data. The result
     is kept in work/fingerprints under the sizes and times of the files, because it is asked for at every start.
     """
-    source, folder = source_of(section), place_of(section)
+    reader, folder = reader_of(section), place_of(section)
     try:
-        now = stamp(source, folder)
+        now = stamp(reader, folder)
         name = json.dumps([str(folder.absolute()), *(section.get(key) for key in ("reader", "listing", "labelled"))])
         kept = FINGERPRINTS / f"{hashlib.sha256(name.encode()).hexdigest()[:16]}.json"
         known = read_or_empty(kept)
         if known.get("stamp") == now and isinstance(known.get("fingerprint"), str):
             return str(known["fingerprint"])
-        found = fingerprint(source, folder)
+        found = fingerprint(reader, folder)
     except (OSError, ValueError, UserError):
         return recorded(benchmark)
     with suppress(UserError):  # only kept to save time

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from ctxgcd.errors import UserError
+from ctxgcd.pipeline.digest import digest_of
 from ctxgcd.utils.files import read_object
 
 ESTIMATED = "estimated"  # stands for K in the parameters of a run that reads it from a file
@@ -16,8 +17,12 @@ ESTIMATED = "estimated"  # stands for K in the parameters of a run that reads it
 def identity(parameters: dict[str, Any], split_hash: str = "", code: str = "") -> str:
     """Sixteen hex digits over the resolved parameters (their row name aside), the split and the training code."""
     own = {key: value for key, value in parameters.items() if key != "row"}
-    text = json.dumps([own, split_hash, code], sort_keys=True)
-    return hashlib.sha256(text.encode()).hexdigest()[:16]
+    return content_hash([own, split_hash, code])
+
+
+def content_hash(content: Any) -> str:
+    """Sixteen hex digits over values that JSON can hold; the order of keys does not count."""
+    return digest_of(json.dumps(content, sort_keys=True))
 
 
 def short_hash(*texts: str) -> str:

@@ -55,13 +55,13 @@ def restore(params: Params) -> None:
     killed, the next one brings back what was taken out, to work/left_out where something new lies in its place.
     Raises UserError where nothing is recorded or a command fails.
     """
-    with _taken_out() as take_out:
+    with taken_out() as take_out:
         _restore(params, pull(), take_out)
 
 
 def _restore(params: Params, outputs: set[str], take_out: TakeOut) -> None:
     recorded = {file for file in outputs if Path(file).is_file()} - {DATA_CHECK}  # no declared output
-    found = {run: difference(params, run) for run in _runs()}
+    found = {run: difference(params, run) for run in made_runs()}
     kept = {run for run, why in found.items() if not why}
     for why in dict.fromkeys(why for why in found.values() if why):
         alike = [run for run in found if found[run] == why]
@@ -110,7 +110,7 @@ def pull() -> set[str]:
 
 
 @contextmanager
-def _taken_out() -> Iterator[TakeOut]:
+def taken_out() -> Iterator[TakeOut]:
     """Give a function that takes a file or folder out of results/, told whether DVC's cache has it.
 
     Where the block fails, all of it is brought back, and so it is in the next call where this one was killed.
@@ -203,7 +203,7 @@ def _lies_in(path: str, outputs: set[str]) -> bool:
     return not outputs.isdisjoint([path, *map(str, Path(path).parents)])
 
 
-def _runs() -> list[Run]:
+def made_runs() -> list[Run]:
     """The runs that lie in results/runs/BENCHMARK/ROW/seedN; what else lies there is left alone."""
     runs = []
     for folder in run_folders():

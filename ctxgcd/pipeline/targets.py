@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from ctxgcd.benchmarks.readers.registry import SOURCES
+from ctxgcd.benchmarks.readers.registry import READERS
 from ctxgcd.catalogue.entries import METHODS
 from ctxgcd.config import Own, Params, completed
 from ctxgcd.errors import UserError, nearest
@@ -121,8 +121,8 @@ def check(params: Params, words: Sequence[str]) -> list[str]:
         for row in listed if isinstance(listed, list) else [*listed, *listed.values()]:
             parse_row(row)
     for benchmark, entry in params.benchmarks.items():
-        if entry.reader not in SOURCES:
-            refuse(entry.reader, SOURCES, f"benchmarks.{benchmark}.reader", "reader")
+        if entry.reader not in READERS:
+            refuse(entry.reader, READERS, f"benchmarks.{benchmark}.reader", "reader")
     runs = {(run.benchmark, run.row) for word in words or ["all_tables"] for run in runs_behind(params, word)}
     warnings = []
     for benchmark, row in sorted(runs):

@@ -7,7 +7,7 @@ from math import ceil
 from typing import Any
 
 from ctxgcd.benchmarks.readers.reader import store_bytes
-from ctxgcd.benchmarks.readers.registry import source_of
+from ctxgcd.benchmarks.readers.registry import reader_of
 from ctxgcd.catalogue.entries import METHODS
 from ctxgcd.config import Benchmark, Images, completed
 from ctxgcd.plan.work import classes_of, kept_views
@@ -56,7 +56,7 @@ def disk_of(entry: Benchmark, images: Images, resize: int, runs: list[dict[str, 
     if not runs:
         return Disk(0, 0, 0, 0)
     every = images.train + images.test
-    store = store_bytes(source_of(entry.model_dump()), every, resize)
+    store = store_bytes(reader_of(entry.model_dump()), every, resize)
     shape = SHAPES.get(runs[0]["model"])
     if shape is None:
         return Disk(store, None, None, None)

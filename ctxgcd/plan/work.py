@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from ctxgcd.benchmarks.places import place_of
-from ctxgcd.benchmarks.readers.registry import source_of
+from ctxgcd.benchmarks.readers.registry import reader_of
 from ctxgcd.catalogue.entries import METHODS
 from ctxgcd.config import Benchmark, Images, completed
 from ctxgcd.pipeline.classes import k_of
@@ -37,7 +37,7 @@ def images_in(entry: Benchmark) -> Images:
     if entry.images != "any":
         return entry.images
     section = entry.model_dump()
-    counts = source_of(section).manifest(place_of(section))["part"].value_counts()
+    counts = reader_of(section).manifest(place_of(section))["part"].value_counts()
     return Images(train=int(counts["train"]), test=int(counts.get("test", 0)))
 
 

@@ -15,7 +15,7 @@ from sklearn.manifold import TSNE
 from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
 from ctxgcd.errors import UserError
-from ctxgcd.evaluation.score_run import COLUMNS
+from ctxgcd.evaluation.score_run import PREDICTION_COLUMNS
 from ctxgcd.plots.palette import CLASS_PALETTE, class_colors, in_places
 from ctxgcd.plots.style import GREY, figure, plain
 from ctxgcd.utils.files import read_rows, undamaged
@@ -28,7 +28,7 @@ def read_features(predictions: Path, embeddings: Path) -> tuple[pd.DataFrame, pd
     """Return a run's predictions, those by id whose features it kept, and these features, float32 [n, d].
 
     Raises UserError for a damaged file."""
-    rows = read_rows(predictions, usecols=COLUMNS, keep_default_na=False, dtype={"path": "str"})
+    rows = read_rows(predictions, usecols=PREDICTION_COLUMNS, keep_default_na=False, dtype={"path": "str"})
     with undamaged(embeddings), np.load(embeddings) as arrays:
         return rows, rows.set_index("id").loc[arrays["ids"]], arrays["features"].astype(np.float32)
 

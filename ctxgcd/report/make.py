@@ -17,12 +17,12 @@ from ctxgcd.report.run_section import confusion_sections, embedding_block, faili
 from ctxgcd.report.tables import table_grids
 from ctxgcd.tables.audit import audit, audit_listing
 from ctxgcd.tables.display import benchmark_name, method_name
-from ctxgcd.tables.published import KEYS
+from ctxgcd.tables.published import PAPER_KEYS
 from ctxgcd.tables.status import status, status_listing
 from ctxgcd.utils.files import read_object, read_rows
 
-HEADS = {"main": "Main table", "ablation": "Ablation", "sensitivity": "Sensitivity", "statistics": "Statistics"}
-HEADS |= {"terms": "Loss terms", "unknowns": "What the paper leaves open", "speed": "Faster settings"}
+HEADINGS = {"main": "Main table", "ablation": "Ablation", "sensitivity": "Sensitivity", "statistics": "Statistics"}
+HEADINGS |= {"terms": "Loss terms", "unknowns": "What the paper leaves open", "speed": "Faster settings"}
 FIGURES = {
     "curves": "Loss terms over epochs: mean over seeds, in a band from the least to the largest seed.",
     "sensitivity": "Accuracy against each parameter, mean ± std over seeds.",
@@ -137,9 +137,9 @@ def _benchmark(
 ) -> Section | None:
     """All that there is of one benchmark, or None."""
     own = [table for table, of in params.tables.items() if of == [benchmark]]
-    tables = own + [f"{kind}_{benchmark}" for kind in HEADS if kind != "main"]
+    tables = own + [f"{kind}_{benchmark}" for kind in HEADINGS if kind != "main"]
     grids = {table: table_grids(params, table, results) for table in tables}
-    inner = [Section(HEADS[table.partition("_")[0]], of) for table, of in grids.items() if of]
+    inner = [Section(HEADINGS[table.partition("_")[0]], of) for table, of in grids.items() if of]
     cells = [cell for grid in grids[f"sensitivity_{benchmark}"] for line in grid.lines for cell in line]
     hollow = " Hollow: as published." if any(cell.published for cell in cells) else ""
     captions = FIGURES | {"sensitivity": FIGURES["sensitivity"] + hollow}
@@ -188,7 +188,7 @@ def _gaps(params: Params, benchmark: str, without_run: bool, results: Path) -> l
 def _published(params: Params) -> list[Section]:
     """What can be said of the paper's own numbers, without and with our runs."""
     planned = planned_rows(params)
-    state = status_listing(status(planned, existing_metrics(params, planned), KEYS.values()))
+    state = status_listing(status(planned, existing_metrics(params, planned), PAPER_KEYS.values()))
     return [
         Section("Audit: do they agree with themselves?", [grid_of_listing(audit_listing(audit()))], folded=True),
         Section("State: which of them are reproduced", [grid_of_listing(state)], folded=True),

@@ -13,7 +13,7 @@ from PIL import Image
 
 SIDE = 96  # pixels of a picture in a gallery
 SMALL = 48  # and of one that follows the pointer
-COLUMNS = 50
+PER_LINE = 50
 QUALITY = 70
 
 Pixels = NDArray[np.uint8]
@@ -45,11 +45,11 @@ def thumbnail(pixels: Pixels, side: int = SIDE) -> str:
 
 def sheet(images: Sequence[Pixels], side: int = SMALL) -> Sheet:
     """Return images in one, in their order: far smaller than each by itself."""
-    lines = -(-len(images) // COLUMNS)
-    whole = Image.new("RGB", (side * min(COLUMNS, len(images)), side * lines))
+    lines = -(-len(images) // PER_LINE)
+    whole = Image.new("RGB", (side * min(PER_LINE, len(images)), side * lines))
     for place, pixels in enumerate(images):
-        whole.paste(square(pixels, side).resize((side, side)), (place % COLUMNS * side, place // COLUMNS * side))
-    return Sheet(_uri(whole), side, min(COLUMNS, len(images)), lines)
+        whole.paste(square(pixels, side).resize((side, side)), (place % PER_LINE * side, place // PER_LINE * side))
+    return Sheet(_uri(whole), side, min(PER_LINE, len(images)), lines)
 
 
 def pixel_map(shares: NDArray[np.floating], color: tuple[int, int, int]) -> str:

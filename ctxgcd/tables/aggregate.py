@@ -23,12 +23,12 @@ INDUCTIVE = ("test", "v2")
 NO_TEST = "no test part in the data"
 INTEGERS = ("K", "epoch", "n", "images")
 STATISTICS = ("mean", "std", "published", "difference")
-COLUMNS = [
+LONG_COLUMNS = [
     *("benchmark", "method", "set", "metric", "K", "K_source", "epoch", "n"),
     *(f"{q}_{c}" for q in QUANTITIES for c in (*STATISTICS, "verdict")),
     *("images", "seeds", *(f"{q}_per_seed" for q in QUANTITIES), "environment", "code", "collapsed", "note"),
 ]
-TEXTS = [c for c in COLUMNS if c not in INTEGERS and not c.endswith(STATISTICS)]
+TEXTS = [c for c in LONG_COLUMNS if c not in INTEGERS and not c.endswith(STATISTICS)]
 
 
 def verdict(difference: float, std: float, n: int, published_std: float | None, published_n: float) -> str:
@@ -166,7 +166,7 @@ def long_table(metrics: list[dict[str, Any]], *, table: str, rows: list[str], be
             if not len(group):
                 entry["note"] = NO_TEST if len(runs) else "not run"
             entries.append(entry | _entry(group, published, benchmark))
-    return _typed(pd.DataFrame(entries, columns=COLUMNS))
+    return _typed(pd.DataFrame(entries, columns=LONG_COLUMNS))
 
 
 def sensitivity_table(metrics: list[dict[str, Any]], *, rows: list[str], benchmarks: list[str]) -> pd.DataFrame:
@@ -195,8 +195,8 @@ def sensitivity_table(metrics: list[dict[str, Any]], *, rows: list[str], benchma
     table["benchmark"] = pd.Categorical(table["benchmark"], benchmarks)
     table["parameter"] = pd.Categorical(table["parameter"], parameters)
     table = table.sort_values(["benchmark", "parameter"], kind="stable", ignore_index=True)
-    at = COLUMNS.index("method") + 1
-    columns = [*COLUMNS[:at], "parameter", "value", *COLUMNS[at:]]
+    at = LONG_COLUMNS.index("method") + 1
+    columns = [*LONG_COLUMNS[:at], "parameter", "value", *LONG_COLUMNS[at:]]
     return _typed(table.astype({"benchmark": "str", "parameter": "str"})[columns])
 
 

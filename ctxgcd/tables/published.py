@@ -23,7 +23,7 @@ QUANTITIES = ("all", "old", "new")
 
 # The values of the paper's main run: one run, printed three times in its sensitivity table.
 PAPER_VALUES = {"lambda_n": 0.1, "lambda_c": 0.3, "k": 10.0}
-KEYS = {row: key for entry in METHODS.values() for row, key in entry.published.items()}
+PAPER_KEYS = {row: key for entry in METHODS.values() for row, key in entry.published.items()}
 
 
 @cache
@@ -50,7 +50,7 @@ def paper_keys(table: str, row: str) -> tuple[str, ...]:
         return tuple(
             f"full[{key}={number_text(value)}]" for key, value in (changed_numbers(row) or PAPER_VALUES).items()
         )
-    return (KEYS[row],) if row in KEYS else ()
+    return (PAPER_KEYS[row],) if row in PAPER_KEYS else ()
 
 
 def published_value(table: str, benchmark: str, row: str) -> dict[str, float] | None:

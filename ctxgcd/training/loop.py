@@ -8,25 +8,25 @@ from dataclasses import replace
 from pathlib import Path
 
 from ctxgcd.training.row import Row
-from ctxgcd.training.step_inputs import PATIENCE, Source
+from ctxgcd.training.step_inputs import PATIENCE, StepInputs
 from ctxgcd.training.tensorboard_files import board
 from ctxgcd.utils.progress import Progress
 
 EVERY = 5.0  # seconds between two lines on finished epochs
 
 
-def train(row: Row, source: Source) -> None:
+def train(row: Row, inputs: StepInputs) -> None:
     """Train the epochs of a run that are still missing, its method's stage before the first of them."""
     if not row.resume():
-        _before_the_first(row, source)
-    elif source.processes.first:
+        _before_the_first(row, inputs)
+    elif inputs.processes.first:
         print(f"{row.title}  goes on after epoch {len(row.history)}", flush=True)
-    source.processes.together()  # before any of them writes what another one would resume from
+    inputs.processes.together()  # before any of them writes what another one would resume from
     first, begun, said = len(row.history), time.monotonic(), 0.0
     before = row.seconds
-    with board(row.title, first) if source.processes.first else nullcontext() as show:
+    with board(row.title, first) if inputs.processes.first else nullcontext() as show:
         for epoch in range(first, row.epochs):
-            train_epoch(row, source, epoch)
+            train_epoch(row, inputs, epoch)
             now = time.monotonic()
             row.seconds = before + now - begun
             if show is None:
@@ -37,30 +37,30 @@ def train(row: Row, source: Source) -> None:
                 said = now
                 left, loss = (now - begun) / (epoch + 1 - first) * (row.epochs - epoch - 1), row.history[-1]["loss"]
                 print(f"{row.title}  epoch {epoch + 1}/{row.epochs}  loss {loss:.3f}  {_clock(left)} left", flush=True)
-    if source.processes.first:
+    if inputs.processes.first:
         print(f"{row.title}  {row.summary()}", flush=True)
 
 
-def train_epoch(row: Row, source: Source, epoch: int) -> None:
+def train_epoch(row: Row, inputs: StepInputs, epoch: int) -> None:
     """Train one epoch; a long one tells how far it is."""
-    plan = row.begin(source.look(row.network, epoch))
+    plan = row.begin(inputs.look(row.network, epoch))
     images = sum(len(group.ids) for step in plan.steps for group in step.values())
     progress = Progress(f"{row.title}  epoch {epoch + 1}/{row.epochs}", images, after=PATIENCE)
-    for batch in source.batches(plan, epoch):
+    for batch in inputs.batches(plan, epoch):
         row.learn(batch)
-        if source.processes.first:
+        if inputs.processes.first:
             progress.add(sum(len(rows.ids) for rows in batch.groups.values()))
     row.end(len(plan.steps))
 
 
-def _before_the_first(row: Row, source: Source) -> None:
+def _before_the_first(row: Row, inputs: StepInputs) -> None:
     """Train the stage, on the same network with a state of its own, and let the method prepare the network."""
     if stage := row.method.stage():
         state = row.state_file.with_name(f"stage-{row.state_file.name}")
         own = Row(stage, row.network, Path(state), f"{row.title} stage", row.about)
-        train(own, replace(source, streams=f"{source.streams}stage/"))
+        train(own, replace(inputs, streams=f"{inputs.streams}stage/"))
         row.seconds, row.steps = own.seconds, own.steps
-    row.method.prepare(row.network, source.look(row.network, 0))
+    row.method.prepare(row.network, inputs.look(row.network, 0))
 
 
 def _clock(seconds: float) -> str:

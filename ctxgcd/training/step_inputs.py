@@ -22,7 +22,7 @@ PATIENCE = 10.0  # seconds that a search takes before it is told of
 
 
 @dataclass
-class Source:
+class StepInputs:
     """The training images of a run as its steps see them.
 
     Attributes:
@@ -48,7 +48,7 @@ class Source:
             self.labels,
             features=lambda ids: self.features(network, ids),
             train_features=lambda ids, stream: self.train_features(network, ids, stream),
-            nearest=self._nearest,
+            nearest=self.nearest_lists,
             stream=lambda name: self._stream(name, epoch),
         )
 
@@ -98,7 +98,8 @@ class Source:
         on_cuda = self.labels.device.type == "cuda"
         return (values.pin_memory() if on_cuda else values).to(self.labels.device, non_blocking=True)
 
-    def _nearest(self, features: Tensor, k: int) -> Tensor:
+    def nearest_lists(self, features: Tensor, k: int) -> Tensor:
+        """The k nearest other rows of every row of features, int64 [N, k]; the processes share the rows."""
         images = len(features)
         own = self.processes.share(images)
         progress = Progress("neighbours", own.stop - own.start, after=PATIENCE)

@@ -28,7 +28,7 @@ from ctxgcd.training.loop import train
 from ctxgcd.training.processes import ALONE, Processes
 from ctxgcd.training.provenance import commit, environment, peak_memory_mb
 from ctxgcd.training.row import Row
-from ctxgcd.training.step_inputs import Source
+from ctxgcd.training.step_inputs import StepInputs
 from ctxgcd.training.views import BankViews, FreshViews
 from ctxgcd.utils.files import clear_unfinished, replacing, write_rows, write_text
 
@@ -77,11 +77,11 @@ def run(
         final: dict[str, Any] = {"centres": torch.from_numpy(centres)}
         told: dict[str, Any] = {"epoch": 0, "active_from": {}, "shares": [], "trainable": {}}
     else:
-        row, source = _begun(method, by_id, files, state, device, about, processes)
-        train(row, source)
-        features_of = partial(source.features, row.network)
+        row, inputs = _begun(method, by_id, files, state, device, about, processes)
+        train(row, inputs)
+        features_of = partial(inputs.features, row.network)
         ids = [torch.tensor(part, device=device) for part in (unlabelled, test, sample)]
-        discovery = row.method.discover(row.network, features_of, source.labels, *ids[:2])
+        discovery = row.method.discover(row.network, features_of, inputs.labels, *ids[:2])
         returned(row.method, "discover", discovery, Discovery)
         clusters, of_test = (part.cpu().numpy() for part in (discovery.unlabelled, discovery.test))
         features, columns = features_of(ids[2]).cpu().numpy(), tuple(row.method.columns())
@@ -135,7 +135,7 @@ def _begun(
     device: torch.device,
     about: Mapping[str, str],
     processes: Processes,
-) -> tuple[Row, Source]:
+) -> tuple[Row, StepInputs]:
     training = by_id[by_id.part == "train"]
     labels = torch.tensor(training.class_id.where(training.role == "labelled", -1).to_numpy(), device=device)
     parameters, precision = method.p, method.p["precision"]
@@ -152,8 +152,8 @@ def _begun(
     else:
         cropper = open_cropper(parameters, files["store"], device)
         views = FreshViews(cropper, backbone, precision, state, processes)
-    source = Source(views, labels, precision, parameters["seed"], processes)
-    own = method.network(backbone.tail, backbone.dim, source.old_classes)
+    inputs = StepInputs(views, labels, precision, parameters["seed"], processes)
+    own = method.network(backbone.tail, backbone.dim, inputs.old_classes)
     network = returned(method, "network", own, TailNetwork).to(device)
     title = f"{parameters['benchmark']} {parameters['row']} seed {parameters['seed']}"
-    return Row(method, network.eval(), state / "last.pt", title, about), source
+    return Row(method, network.eval(), state / "last.pt", title, about), inputs

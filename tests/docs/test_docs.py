@@ -222,7 +222,7 @@ def test_the_method_of_the_example_trains(example: Params, tmp_path: Path) -> No
     from ctxgcd.pipeline.resolve import resolve
     from ctxgcd.training.loop import train
     from ctxgcd.training.row import Row
-    from ctxgcd.training.step_inputs import Source
+    from ctxgcd.training.step_inputs import StepInputs
     from ctxgcd.training.views import BankViews
     from ctxgcd.utils.seeding import Draws
 
@@ -245,15 +245,15 @@ def test_the_method_of_the_example_trains(example: Params, tmp_path: Path) -> No
                 raise KeyboardInterrupt
             return super().pair(ids, drawn)
 
-    def run(name: str, steps: int = -1) -> tuple[Row, Source]:
+    def run(name: str, steps: int = -1) -> tuple[Row, StepInputs]:
         views = Interrupted(bank, clean)
         views.left = steps
-        source = Source(views, labels, "float32", 0)
+        inputs = StepInputs(views, labels, "float32", 0)
         method = load(NAME)(p)
-        network = method.network(deepcopy(tail), dim, source.old_classes).eval()
-        return Row(method, network, tmp_path / name, "example", {}), source
+        network = method.network(deepcopy(tail), dim, inputs.old_classes).eval()
+        return Row(method, network, tmp_path / name, "example", {}), inputs
 
-    whole, source = run("whole.pt")
+    whole, inputs = run("whole.pt")
     start = deepcopy(whole.network.state_dict())
     batch = Batch({"sampled": Rows(bank[:2].flatten(0, 1), torch.arange(images), labels)})
     whole.network.train()
@@ -263,7 +263,7 @@ def test_the_method_of_the_example_trains(example: Params, tmp_path: Path) -> No
     assert not whole.network.teacher.training  # type: ignore[operator]
     assert all(torch.equal(value, start[name]) for name, value in whole.network.state_dict().items())
 
-    train(whole, source)
+    train(whole, inputs)
     changed = {name.split(".")[0] for name, value in whole.network.state_dict().items() if not value.equal(start[name])}
     assert changed == {"tail", "projector", "classifier", "teacher", "bank"}
     with (tmp_path / "whole_history.csv").open(encoding="utf-8") as file:
@@ -283,7 +283,7 @@ def test_the_method_of_the_example_trains(example: Params, tmp_path: Path) -> No
 
     unlabelled = torch.nonzero(labels < 0)[:, 0]
     found_classes = whole.method.discover(
-        whole.network, lambda ids: source.features(whole.network, ids), labels, unlabelled, unlabelled[:3]
+        whole.network, lambda ids: inputs.features(whole.network, ids), labels, unlabelled, unlabelled[:3]
     )
     assert (found_classes.unlabelled.shape, found_classes.test.shape) == (unlabelled.shape, (3,))
 
@@ -337,14 +337,14 @@ def test_the_entry_of_the_example(params: Params) -> None:
 
 
 def test_the_layout_of_the_example(tmp_path: Path) -> None:
-    source = module(examples("add_benchmark.md", "python")[0], __name__="flat")["FLAT"]
+    reader = module(examples("add_benchmark.md", "python")[0], __name__="flat")["FLAT"]
     (tmp_path / "train.txt").write_text("x.png wren\n2.png robin\n", encoding="utf-8")
     (tmp_path / "test.txt").write_text("a.png robin\n", encoding="utf-8")
-    found = source.manifest(tmp_path)
+    found = reader.manifest(tmp_path)
     assert found.values.tolist() == [
         [0, "x.png", 1, "wren", "train"],
         [1, "2.png", 0, "robin", "train"],
         [2, "a.png", 0, "robin", "test"],
     ]
     (tmp_path / "test.txt").unlink()
-    assert len(source.manifest(tmp_path)) == 2
+    assert len(reader.manifest(tmp_path)) == 2

@@ -26,12 +26,12 @@ from pathlib import Path
 import ctxgcd
 from ctxgcd.benchmarks import class_lists
 from ctxgcd.benchmarks.places import folder_of
-from ctxgcd.benchmarks.readers.registry import SOURCES
+from ctxgcd.benchmarks.readers.registry import READERS
 from ctxgcd.tables.audit import audit, audit_listing
 from ctxgcd.tables.listing import write_listing
 
 assert Path(ctxgcd.__file__).is_relative_to(sys.argv[1]), ctxgcd.__file__
-manifest = SOURCES["sheet"].manifest(folder_of("embedded/fashion"))
+manifest = READERS["sheet"].manifest(folder_of("embedded/fashion"))
 write_listing(audit(), audit_listing(audit()), Path("audit"))
 print(ctxgcd.__version__, class_lists.load("cub").k, len(manifest), len(audit()))
 """

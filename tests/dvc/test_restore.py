@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from ctxgcd.config import read
-from ctxgcd.pipeline.restore import _taken_out, difference
+from ctxgcd.pipeline.restore import difference, taken_out
 from ctxgcd.pipeline.runs import Run
 from tests.dvc.project import NOTHING, change_params, commit, git, run, succeed, trainings
 
@@ -106,7 +106,7 @@ def test_a_killed_restore_is_undone_by_the_next_one(tmp_path: Path, monkeypatch:
     for file in ("results/runs/a/simgcd/seed0/run.json", "results/a.csv"):
         Path(file).parent.mkdir(parents=True, exist_ok=True)
         Path(file).write_text("as it was")
-    with suppress(KeyboardInterrupt), _taken_out() as take_out:
+    with suppress(KeyboardInterrupt), taken_out() as take_out:
         take_out("results/runs/a/simgcd/seed0", False)
         take_out("results/a.csv", True)
         assert not Path("results/a.csv").exists()
@@ -115,7 +115,7 @@ def test_a_killed_restore_is_undone_by_the_next_one(tmp_path: Path, monkeypatch:
     assert Path("results/a.csv").read_text() == Path("results/runs/a/simgcd/seed0/run.json").read_text() == "as it was"
     shutil.rmtree("results")
     shutil.move("killed", "work/restoring")
-    with _taken_out():
+    with taken_out():
         assert Path("results/a.csv").read_text() == "as it was"
         assert Path("results/runs/a/simgcd/seed0/run.json").is_file()
     assert not Path("work/restoring").exists()
@@ -153,7 +153,7 @@ def work(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.Mon
 
 
 def take_out_all(step_fails: bool) -> None:
-    with suppress(ZeroDivisionError), _taken_out() as take_out:
+    with suppress(ZeroDivisionError), taken_out() as take_out:
         take_out(str(RUN), False)
         take_out("results/a.csv", True)
         assert not step_fails or 1 / 0
@@ -194,7 +194,7 @@ def test_a_restore_killed_at_any_time_loses_no_run(step_fails: bool, trained_ane
         absent = not RUN.exists()
         if anew := trained_anew and absent:
             write_run("new")
-        with _taken_out():
+        with taken_out():
             here, left_out = runs_in("results"), runs_in("work/left_out")
             assert here == (["new"] if anew else ["old"] if step_fails or not left_out or not absent else [])
             assert set(left_out) <= {"old"}
@@ -212,7 +212,7 @@ def test_a_restore_killed_at_any_time_loses_no_run(step_fails: bool, trained_ane
 def test_what_was_made_since_a_killed_restore_stays(capsys: pytest.CaptureFixture[str]) -> None:
     write_run("old")
     Path("results/a.csv").write_text("old")
-    with suppress(KeyboardInterrupt), _taken_out() as take_out:
+    with suppress(KeyboardInterrupt), taken_out() as take_out:
         take_out(str(RUN), True)
         take_out("results/a.csv", True)
         shutil.copytree("work/restoring", "killed")
@@ -220,7 +220,7 @@ def test_what_was_made_since_a_killed_restore_stays(capsys: pytest.CaptureFixtur
     shutil.move("killed", "work/restoring")
     write_run("new")
     Path("results/a.csv").write_text("new")
-    with _taken_out():
+    with taken_out():
         assert runs_in("results") == [Path("results/a.csv").read_text()] == ["new"]
         assert runs_in("work/left_out") == [Path("work/left_out/results/a.csv").read_text()] == ["old"]
     assert capsys.readouterr().out.splitlines() == [
@@ -234,7 +234,7 @@ def test_a_failed_step_replaces_tables_but_no_run(capsys: pytest.CaptureFixture[
     """A table that a failed call made would keep the next one from pulling the recorded one."""
     write_run("old")
     Path("results/a.csv").write_text("old")
-    with suppress(KeyboardInterrupt), _taken_out() as take_out:
+    with suppress(KeyboardInterrupt), taken_out() as take_out:
         take_out(str(RUN), True)
         take_out("results/a.csv", True)
         write_run("new")
@@ -249,7 +249,7 @@ def test_a_failed_step_replaces_tables_but_no_run(capsys: pytest.CaptureFixture[
 def test_an_empty_folder_is_no_run_made_since(capsys: pytest.CaptureFixture[str]) -> None:
     """Snakemake makes the folder of a training that fails."""
     write_run("old")
-    with suppress(KeyboardInterrupt), _taken_out() as take_out:
+    with suppress(KeyboardInterrupt), taken_out() as take_out:
         take_out(str(RUN), False)
         RUN.mkdir()
         raise KeyboardInterrupt

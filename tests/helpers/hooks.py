@@ -19,7 +19,7 @@ from ctxgcd.methods.method import Method
 from ctxgcd.methods.step import Batch, Losses, Plan
 from ctxgcd.models.network import Network, Outputs, TailNetwork
 from ctxgcd.training.row import Row
-from ctxgcd.training.step_inputs import Source
+from ctxgcd.training.step_inputs import StepInputs
 from ctxgcd.training.views import BankViews
 from tests.helpers import training
 from tests.helpers.training import (
@@ -91,7 +91,7 @@ def begun(
     recorder = Recorder(BankViews(bank, test_view), stop_at)
     net = kind({**p, "seed": start}).network(network(0).tail, DIM, 2)
     row = Row(kind(p), net.eval(), folder / name, "made-up", ABOUT)
-    return Training(row, Source(recorder, labels, p["precision"], p["seed"])), recorder
+    return Training(row, StepInputs(recorder, labels, p["precision"], p["seed"])), recorder
 
 
 def whole_run(folder: Path, kind: type[Method], **changes: Any) -> tuple[Training, Recorder]:

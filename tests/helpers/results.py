@@ -12,7 +12,7 @@ import numpy as np
 from PIL import Image
 
 from ctxgcd.benchmarks.readers.own_images import FOLDER
-from ctxgcd.benchmarks.readers.registry import source_of
+from ctxgcd.benchmarks.readers.registry import reader_of
 from ctxgcd.benchmarks.split import make_split
 from ctxgcd.benchmarks.split_file import write_split
 from ctxgcd.config import parse
@@ -72,9 +72,9 @@ def write_results(content: dict[str, Any], root: Path) -> dict[str, str]:
     content |= {"seeds": [0, 1], "rows": {**content["rows"], "main": ROWS}}
     params = parse(content)
     entry = params.benchmarks["mine"].model_dump()
-    source = source_of(entry)
-    manifest = source.manifest(root / "photographs")
-    listed, labelled = source.divide(root / "photographs", manifest, "mine")  # type: ignore[attr-defined]
+    reader = reader_of(entry)
+    manifest = reader.manifest(root / "photographs")
+    listed, labelled = reader.divide(root / "photographs", manifest, "mine")  # type: ignore[attr-defined]
     split = make_split(
         manifest, listed, seed=0, labelled_share=0.5, drawn_order=FOLDER.drawn_order, labelled_paths=labelled
     )

@@ -14,7 +14,7 @@ from ctxgcd.catalogue.entries import load
 from ctxgcd.models.network import Network
 from ctxgcd.training import loop
 from ctxgcd.training.row import Row
-from ctxgcd.training.step_inputs import Source
+from ctxgcd.training.step_inputs import StepInputs
 from ctxgcd.training.views import BankViews
 from ctxgcd.utils.seeding import Draws
 from tests.helpers.params import values
@@ -90,13 +90,13 @@ class Training:
     """A run and its images."""
 
     row: Row
-    source: Source
+    inputs: StepInputs
 
     def train(self) -> None:
-        loop.train(self.row, self.source)
+        loop.train(self.row, self.inputs)
 
     def features(self, ids: Tensor) -> Tensor:
-        return self.source.features(self.row.network, ids)
+        return self.inputs.features(self.row.network, ids)
 
 
 def training(
@@ -108,7 +108,7 @@ def training(
     recorder = Recorder(BankViews(bank, test_view), stop_at)
     net = network(p["seed"] if start is None else start)
     row = Row(load(p["method"])(p), net.eval(), folder / name, "made-up", ABOUT)
-    return Training(row, Source(recorder, labels, p["precision"], p["seed"])), recorder
+    return Training(row, StepInputs(recorder, labels, p["precision"], p["seed"])), recorder
 
 
 def trained(folder: Path, name: str, **changes: Any) -> tuple[Training, Recorder]:

@@ -17,14 +17,14 @@ import yaml
 from ctxgcd.training import checkpoint
 from tests.helpers.places import PROGRAMS, ROOT
 
-PARTS = ("Snakefile", "params.yaml", "profiles", "workflow", "ctxgcd")
+RUN_FILES = ("Snakefile", "params.yaml", "profiles", "workflow", "ctxgcd")
 TIMES = ("seconds", "training_seconds", "steps_per_second", "peak_memory_mb")  # of a run, not of its numbers
 
 
 def fresh_copy(folder: Path, source: Path = ROOT) -> Path:
     """What a run reads of the project, outside git."""
     folder.mkdir(parents=True)
-    for name in PARTS:
+    for name in RUN_FILES:
         if (source / name).is_dir():
             shutil.copytree(source / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
         else:

@@ -13,7 +13,7 @@ from run_bench import prepare
 from ctxgcd.bench import clusters, training
 from ctxgcd.bench.budget import budget
 from ctxgcd.bench.gpu import kernels, utilisation
-from ctxgcd.bench.work import COLUMNS, bench
+from ctxgcd.bench.work import WORK_COLUMNS, bench
 from ctxgcd.errors import UserError
 from ctxgcd.training.provenance import commit, environment
 from ctxgcd.utils.files import write_rows, write_text
@@ -33,7 +33,7 @@ def main() -> None:
     rows = bench([*training.works(device), clusters.WORKS[0]], out / "steps.csv", arguments.scale, device)
     rows += utilisation(rows, device, torch.cuda.get_device_name(device))
     rows += budget(out / "budget.csv", device)
-    write_rows(out / "steps.csv", COLUMNS, rows)
+    write_rows(out / "steps.csv", WORK_COLUMNS, rows)
     waits = kernels(out / "kernels.txt", device)
     told = environment(device) | {"commit": commit(), "waits": waits, "seconds": round(time.monotonic() - begun)}
     write_text(out / "environment.json", json.dumps(told, indent=1) + "\n")

@@ -28,7 +28,7 @@ from ctxgcd.pipeline.rows import parse_row
 from ctxgcd.utils.reporting import reported
 
 ROOT = Path(__file__).resolve().parents[2]
-PARTS = ("Snakefile", "params.yaml", "profiles", "workflow", "ctxgcd")  # what a run reads of a checkout
+RUN_FILES = ("Snakefile", "params.yaml", "profiles", "workflow", "ctxgcd")  # what a run reads of a checkout
 RUNS = Path("results/runs/fashion")
 ROWS = ("kmeans", "gcd", "simgcd", "full-paper", "full-released", "full-mended")
 
@@ -87,17 +87,17 @@ def copy(checkout: str, folder: Path) -> None:
     """Copy what a run reads of a checkout. Raises UserError for what is none."""
     source = Path(checkout).expanduser()
     if not source.is_dir():
-        archive = subprocess.run(["git", "-C", str(ROOT), "archive", checkout, *PARTS], capture_output=True)
+        archive = subprocess.run(["git", "-C", str(ROOT), "archive", checkout, *RUN_FILES], capture_output=True)
         if archive.returncode:
             said = archive.stderr.decode(errors="replace").strip().partition("\n")[0]
             raise UserError(f"'{checkout}' is neither a folder nor a revision with this project's files ({said})")
         with tarfile.open(fileobj=io.BytesIO(archive.stdout)) as packed:
             packed.extractall(folder, filter="data")
         return
-    if absent := [name for name in PARTS if not (source / name).exists()]:
+    if absent := [name for name in RUN_FILES if not (source / name).exists()]:
         raise UserError(f"{checkout} holds no {absent[0]}; give the folder of a checkout of this project")
     folder.mkdir()
-    for name in PARTS:
+    for name in RUN_FILES:
         if (source / name).is_dir():
             shutil.copytree(source / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
         else:

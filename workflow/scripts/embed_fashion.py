@@ -15,7 +15,7 @@ import pandas as pd
 from PIL import Image
 
 from ctxgcd.benchmarks.places import embedded
-from ctxgcd.benchmarks.readers.png_sheet import COLUMNS
+from ctxgcd.benchmarks.readers.png_sheet import PER_LINE
 
 SIDE = 28  # pixels
 IMAGES_PER_CLASS = {"train": 200, "test": 50}
@@ -58,8 +58,8 @@ def main() -> None:
         images = read_idx(arguments.source / f"{prefix}-images-idx3-ubyte.gz", 16).reshape(-1, SIDE, SIDE)
         labels = read_idx(arguments.source / f"{prefix}-labels-idx1-ubyte.gz", 8)
         chosen = draw(labels, IMAGES_PER_CLASS[part], arguments.seed)
-        rows = images[chosen].reshape(-1, COLUMNS, SIDE, SIDE).transpose(0, 2, 1, 3)
-        sheet = Image.fromarray(np.ascontiguousarray(rows).reshape(-1, COLUMNS * SIDE))
+        rows = images[chosen].reshape(-1, PER_LINE, SIDE, SIDE).transpose(0, 2, 1, 3)
+        sheet = Image.fromarray(np.ascontiguousarray(rows).reshape(-1, PER_LINE * SIDE))
         sheet.save(arguments.out / f"{part}.png", optimize=True)
         columns = {"part": part, "position": range(len(chosen)), "original_index": chosen}
         names = [CLASS_NAMES[label] for label in labels[chosen]]

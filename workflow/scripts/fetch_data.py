@@ -7,16 +7,16 @@ import sys
 
 from ctxgcd.benchmarks.fetching.archives import fetch
 from ctxgcd.benchmarks.places import folder_of
-from ctxgcd.benchmarks.readers.registry import SOURCES
+from ctxgcd.benchmarks.readers.registry import READERS
 from ctxgcd.utils.reporting import reported
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--reader", choices=SOURCES, required=True, help="the benchmark's reader in params.yaml")
+    parser.add_argument("--reader", choices=READERS, required=True, help="the benchmark's reader in params.yaml")
     parser.add_argument("--folder", required=True, help="the benchmark's folder in params.yaml")
     arguments = parser.parse_args()
-    by_hand = "by hand: " + SOURCES[arguments.reader].how_to_get.rpartition("by hand: ")[2]
+    by_hand = "by hand: " + READERS[arguments.reader].how_to_get.rpartition("by hand: ")[2]
     try:
         fetch(arguments.reader, folder_of(arguments.folder), by_hand)
     except KeyboardInterrupt:

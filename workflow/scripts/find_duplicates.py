@@ -13,7 +13,7 @@ from ctxgcd.utils.files import replacing
 from ctxgcd.utils.reporting import reported
 
 COLUMNS = ["kind", "difference", "id", "path", "role", "other_id", "other_path", "other_role"]
-PARTS = {"labelled": "D^l", "unlabelled": "D^u", "test": "the test part"}
+ROLE_NAMES = {"labelled": "D^l", "unlabelled": "D^u", "test": "the test part"}
 
 
 def main() -> None:
@@ -32,8 +32,8 @@ def main() -> None:
         pairs[COLUMNS].to_csv(temporary, index=False, lineterminator="\n")
     found = counts(pairs, groups)
     for (a, b), number in found.items():
-        said = f"{number['equal']} images of {PARTS[ROLES[b]]} are equal, {number['near']} nearly equal"
-        print(f"{said} to one of {PARTS[ROLES[a]]} (listed in {arguments.out})")
+        said = f"{number['equal']} images of {ROLE_NAMES[ROLES[b]]} are equal, {number['near']} nearly equal"
+        print(f"{said} to one of {ROLE_NAMES[ROLES[a]]} (listed in {arguments.out})")
     if not found:
         print("no image of D^l, D^u and the test part is equal or nearly equal to one of another part")
 

@@ -7,7 +7,7 @@ import json
 from pathlib import Path
 
 from ctxgcd.benchmarks.places import place_of
-from ctxgcd.benchmarks.readers.registry import source_of
+from ctxgcd.benchmarks.readers.registry import reader_of
 from ctxgcd.utils.files import replacing
 from ctxgcd.utils.reporting import reported
 
@@ -19,7 +19,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, required=True)
     arguments = parser.parse_args()
     section = arguments.benchmark | arguments.place
-    manifest = source_of(section).manifest(place_of(section))
+    manifest = reader_of(section).manifest(place_of(section))
     with replacing(arguments.out) as temporary:
         manifest.to_csv(temporary, index=False, lineterminator="\n")
     print(f"{len(manifest)} images of {manifest.class_id.nunique()} classes listed")

@@ -9,8 +9,8 @@ from pathlib import Path
 import pandas as pd
 from publish_results import MARK, OUT, show_in
 
-from ctxgcd.bench.budget import COLUMNS as PARTS
-from ctxgcd.bench.work import COLUMNS as STEPS
+from ctxgcd.bench.budget import BUDGET_COLUMNS
+from ctxgcd.bench.work import WORK_COLUMNS
 from ctxgcd.errors import UserError
 from ctxgcd.plots.bench import WAYS, cost_against_n, step_budget
 from ctxgcd.utils.files import write_text
@@ -44,7 +44,7 @@ def _read(file: Path, columns: list[str]) -> pd.DataFrame:
 def publish(folder: Path, name: str) -> None:
     if not name.isidentifier():
         raise UserError(f"--name is '{name}'; give letters, digits and underscores")
-    steps, budget = _read(folder / "steps.csv", STEPS), _read(folder / "budget.csv", PARTS)
+    steps, budget = _read(folder / "steps.csv", WORK_COLUMNS), _read(folder / "budget.csv", BUDGET_COLUMNS)
     if not set(WAYS) <= set(budget["way"]) or not (steps.groupby("work")["n"].nunique() > 1).any():
         raise UserError(f"{folder} holds a part of a bench; run `make bench` whole before publishing it")
     text = f"Device {', '.join(steps['device'].unique())}.\n\n{table(steps)}"

@@ -11,7 +11,7 @@ import torch
 
 from ctxgcd.bench import clusters, pictures, training
 from ctxgcd.bench.budget import budget
-from ctxgcd.bench.work import COLUMNS, bench
+from ctxgcd.bench.work import WORK_COLUMNS, bench
 from ctxgcd.errors import UserError
 from ctxgcd.plots.bench import cost_against_n, step_budget
 from ctxgcd.utils.files import on_disk, write_rows
@@ -46,7 +46,7 @@ def main() -> None:
     rows = bench(wanted, out / "steps.csv", arguments.scale, device)
     if not arguments.only:
         rows += budget(out / "budget.csv", device)
-        write_rows(out / "steps.csv", COLUMNS, rows)
+        write_rows(out / "steps.csv", WORK_COLUMNS, rows)
         cost_against_n(pd.read_csv(out / "steps.csv"), out / "cost_against_n.png")
         step_budget(pd.read_csv(out / "budget.csv"), out / "step_budget.png")
         print(f"Tables and figures: {out}/steps.csv, budget.csv, cost_against_n.png, step_budget.png")

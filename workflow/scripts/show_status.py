@@ -8,7 +8,7 @@ from pathlib import Path
 from ctxgcd.pipeline.jobs import read_params
 from ctxgcd.pipeline.tables import existing_metrics, planned_rows
 from ctxgcd.tables.listing import write_listing
-from ctxgcd.tables.published import KEYS
+from ctxgcd.tables.published import PAPER_KEYS
 from ctxgcd.tables.status import status, status_listing
 from ctxgcd.utils.reporting import reported
 
@@ -20,7 +20,7 @@ def main() -> None:
     arguments = parser.parse_args()
     params = read_params(arguments.params)
     planned = planned_rows(params)
-    frame = status(planned, existing_metrics(params, planned), KEYS.values())
+    frame = status(planned, existing_metrics(params, planned), PAPER_KEYS.values())
     listing = status_listing(frame)
     write_listing(frame, listing, arguments.stem)
     print(f"{listing.title}; see {arguments.stem}.md")

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, cast
 from ctxgcd.benchmarks.class_lists import load
 from ctxgcd.benchmarks.places import place_of
 from ctxgcd.benchmarks.readers.reader import read_manifest
-from ctxgcd.benchmarks.readers.registry import source_of
+from ctxgcd.benchmarks.readers.registry import reader_of
 from ctxgcd.benchmarks.split import make_split, trial_split
 from ctxgcd.benchmarks.split_file import write_split
 from ctxgcd.pipeline.code import manifest as manifest_code
@@ -34,14 +34,14 @@ def main() -> None:
     parser.add_argument("--source", type=Path, required=True, help="record of what the split was made from")
     arguments = parser.parse_args()
     section = arguments.benchmark | arguments.place
-    source = source_of(section)
+    reader = reader_of(section)
     draw = {"seed": section["seed"], "labelled_share": section["labelled_share"]}
     manifest = read_manifest(arguments.manifest)
     if section["reader"] == "folder":
-        listed, labelled = cast("OwnImages", source).divide(place_of(section), manifest, section["benchmark"])
+        listed, labelled = cast("OwnImages", reader).divide(place_of(section), manifest, section["benchmark"])
     else:
         listed, labelled = load(section["class_list"], section["classes"]), None
-    split = make_split(manifest, listed, **draw, drawn_order=source.drawn_order, labelled_paths=labelled)
+    split = make_split(manifest, listed, **draw, drawn_order=reader.drawn_order, labelled_paths=labelled)
     if section.get("trial"):
         split = trial_split(split, **draw)
     check_asked(section["benchmark"], int((split.part == "train").sum()))

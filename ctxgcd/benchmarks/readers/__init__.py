@@ -1,1 +1,1 @@
-"""One module per layout of images on disk."""
+"""Readers: what lists and opens the images of a benchmark as they lie on disk."""

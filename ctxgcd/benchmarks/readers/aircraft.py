@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from ctxgcd.benchmarks.readers.reader import Source, as_manifest, present, read_lines, read_pairs, require
+from ctxgcd.benchmarks.readers.reader import Reader, as_manifest, present, read_lines, read_pairs, require
 from ctxgcd.errors import UserError
 
 CLASSES = 100
@@ -16,7 +16,7 @@ VARIANTS = "data/variants.txt"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Aircraft(Source):
+class Aircraft(Reader):
     """Canonical order is that of the list files; a class is its variant's place among the sorted names."""
 
     def manifest(self, folder: Path) -> pd.DataFrame:

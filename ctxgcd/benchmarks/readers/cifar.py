@@ -13,7 +13,7 @@ import pandas as pd
 from PIL import Image
 
 from ctxgcd.benchmarks.readers.decoding import missing
-from ctxgcd.benchmarks.readers.reader import Source, as_manifest, present, require
+from ctxgcd.benchmarks.readers.reader import Reader, as_manifest, present, require
 from ctxgcd.benchmarks.readers.unpickle import load_pickle
 from ctxgcd.errors import UserError
 
@@ -21,7 +21,7 @@ SIDE = 32  # pixels
 
 
 @dataclass(frozen=True, kw_only=True)
-class Cifar(Source):
+class Cifar(Reader):
     """`data_batch_1#17` is row 17 of that batch; the last of `files` holds the class names."""
 
     labels: str

@@ -10,14 +10,14 @@ from pathlib import Path
 import pandas as pd
 
 from ctxgcd.benchmarks.readers.decoding import missing
-from ctxgcd.benchmarks.readers.reader import Source, as_manifest, present
+from ctxgcd.benchmarks.readers.reader import Reader, as_manifest, present
 from ctxgcd.errors import UserError
 
 SUFFIXES = (".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp")  # as torchvision's
 
 
 @dataclass(frozen=True, kw_only=True)
-class ClassFolders(Source):
+class ClassFolders(Reader):
     """Class ids are places among the sorted names of ALL training folders, so all `classes` must be there.
 
     `files` and `test_files` are the accepted names of the part's folder, the official one first.

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from ctxgcd.benchmarks.readers.reader import Source, as_manifest, first_repeated, read_pairs, require
+from ctxgcd.benchmarks.readers.reader import Reader, as_manifest, first_repeated, read_pairs, require
 from ctxgcd.errors import UserError
 
 BASE = "CUB_200_2011"
@@ -15,7 +15,7 @@ CLASSES = 200
 
 
 @dataclass(frozen=True, kw_only=True)
-class Cub(Source):
+class Cub(Reader):
     """Canonical order is that of images.txt; a class name is the name of its image folder."""
 
     def manifest(self, folder: Path) -> pd.DataFrame:

@@ -14,7 +14,7 @@ from PIL import Image
 from ctxgcd.benchmarks.class_lists import ClassList
 from ctxgcd.benchmarks.readers.class_folders import SUFFIXES, class_names, is_image
 from ctxgcd.benchmarks.readers.decoding import MissingData, as_seen, missing
-from ctxgcd.benchmarks.readers.reader import Source, as_manifest, fault_of
+from ctxgcd.benchmarks.readers.reader import Reader, as_manifest, fault_of
 from ctxgcd.errors import UserError, nearest, shown
 from ctxgcd.names import PARTS, counted
 from ctxgcd.utils.user_tables import CLASS, PATH, in_one_form, listed, read_list, read_table, spelled, told_alike
@@ -24,7 +24,7 @@ PICTURES = (".heic", ".heif", ".avif", ".jxl", ".gif", ".dng", ".cr2", ".cr3", "
 
 
 @dataclass(frozen=True, kw_only=True)
-class OwnImages(Source):
+class OwnImages(Reader):
     """A class id is the place of the class among all sorted class names.
 
     listing   CSV of the columns path, class and maybe part (train or test), relative to the folder; empty: one folder

@@ -10,14 +10,14 @@ import pandas as pd
 from PIL import Image
 
 from ctxgcd.benchmarks.readers.decoding import open_rgb
-from ctxgcd.benchmarks.readers.reader import Source, as_manifest, require
+from ctxgcd.benchmarks.readers.reader import Reader, as_manifest, require
 from ctxgcd.errors import UserError
 
-COLUMNS = 50  # images in a row of the sheet; cells are square
+PER_LINE = 50  # images in a row of the sheet; cells are square
 
 
 @dataclass(frozen=True, kw_only=True)
-class Sheet(Source):
+class Sheet(Reader):
     """`train.png#17` is the cell at position 17 of the sheet, counted row by row."""
 
     def manifest(self, folder: Path) -> pd.DataFrame:
@@ -45,8 +45,8 @@ class Sheet(Source):
             name, _, position = path.partition("#")
             if name not in sheets:
                 sheets[name] = open_rgb(folder / name)
-            side = sheets[name].width // COLUMNS
-            top, left = (side * place for place in divmod(int(position), COLUMNS))
+            side = sheets[name].width // PER_LINE
+            top, left = (side * place for place in divmod(int(position), PER_LINE))
             yield sheets[name].crop((left, top, left + side, top + side))
 
 
@@ -58,10 +58,10 @@ def _check_sheet(folder: Path, part: str, positions: list[int]) -> None:
             "is repeated or missing; restore the file"
         )
     width, height = open_rgb(folder / f"{part}.png").size
-    rows = -(-len(positions) // COLUMNS)
-    if width % COLUMNS or not width or height * COLUMNS != width * rows:
+    rows = -(-len(positions) // PER_LINE)
+    if width % PER_LINE or not width or height * PER_LINE != width * rows:
         raise UserError(
-            f"{folder / f'{part}.png'} has {width} x {height} pixels, which is no sheet of {COLUMNS} x {rows} square "
+            f"{folder / f'{part}.png'} has {width} x {height} pixels, which is no sheet of {PER_LINE} x {rows} square "
             "cells as labels.csv asks for; restore the file"
         )
 

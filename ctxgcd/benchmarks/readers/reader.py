@@ -1,4 +1,4 @@
-"""What every data source offers, and the helpers that the sources share."""
+"""What every reader offers, and the helpers that they share."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ MANIFEST_COLUMNS = ("id", "path", "class_id", "class_name", "part")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Source(ABC):
-    """One reader of an official layout.
+class Reader(ABC):
+    """How the images of a benchmark are listed and opened.
 
     files       official files that must exist, relative to the benchmark's folder
     test_files  files of the official test part; without them a benchmark has no test images
@@ -64,9 +64,9 @@ class Source(ABC):
         return official(folder, paths)
 
 
-def store_bytes(source: Source, images: int, resize: int) -> float:
+def store_bytes(reader: Reader, images: int, resize: int) -> float:
     """Return the bytes of packed images: a photograph is about a third longer than high, small squares stay small."""
-    pixels = source.side**2 if source.side and source.side < resize else resize**2 * 4 / 3
+    pixels = reader.side**2 if reader.side and reader.side < resize else resize**2 * 4 / 3
     return 3 * images * pixels
 
 

@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 
 from ctxgcd.benchmarks.readers.decoding import missing
-from ctxgcd.benchmarks.readers.reader import Source, as_manifest, present, require
+from ctxgcd.benchmarks.readers.reader import Reader, as_manifest, present, require
 from ctxgcd.errors import UserError
 
 CLASSES = 196
@@ -25,7 +25,7 @@ TEST = ("devkit/cars_test_annos_withlabels.mat", "cars_test_annos_withlabels.mat
 
 
 @dataclass(frozen=True, kw_only=True)
-class Scars(Source):
+class Scars(Reader):
     """Canonical order is that of the annotations."""
 
     def manifest(self, folder: Path) -> pd.DataFrame:

@@ -15,7 +15,7 @@ from ctxgcd.bench.budget import Clock
 from ctxgcd.bench.gpu import flops_of_view, utilisation
 from ctxgcd.bench.pictures import jpegs
 from ctxgcd.bench.training import Step, step_of, works
-from ctxgcd.bench.work import COLUMNS, Work, bench, nothing
+from ctxgcd.bench.work import WORK_COLUMNS, Work, bench, nothing
 from ctxgcd.errors import UserError
 from ctxgcd.plots.bench import cost_against_n, step_budget
 from tests.helpers.places import ROOT
@@ -40,7 +40,7 @@ def test_rates_ratios_and_memory(tmp_path: Path, capsys: pytest.CaptureFixture[s
     held[::4096] = b"x" * len(held[::4096])
     rows = bench([fast, small], tmp_path / "bench" / "steps.csv", 2.0, CPU)
     written = pd.read_csv(tmp_path / "bench" / "steps.csv")
-    assert list(written) == COLUMNS
+    assert list(written) == WORK_COLUMNS
     assert written.n.tolist() == [20, 8]  # twice as many as asked for, by `scale`
     assert written.ours[0] == 20 / 2.0
     assert written.reference[0] == 0.2
@@ -92,7 +92,7 @@ def test_a_part_of_a_bench_is_not_published(tmp_path: Path, monkeypatch: pytest.
     with pytest.raises(UserError, match=r"steps.csv is missing or damaged; run `make bench`"):
         publish(tmp_path, "bench")
     row = "search,cpu: x,images/s,9,3,3,120,10\n"
-    (tmp_path / "steps.csv").write_text(",".join(COLUMNS) + "\n" + row)
+    (tmp_path / "steps.csv").write_text(",".join(WORK_COLUMNS) + "\n" + row)
     with pytest.raises(UserError, match=r"budget.csv is missing or damaged"):
         publish(tmp_path, "bench")
     (tmp_path / "budget.csv").write_text("way,part,milliseconds,views\nexact,trunk,9,64\n")
@@ -117,7 +117,7 @@ def test_photographs_are_checked_before_anything_is_measured(tmp_path: Path) -> 
 
 def test_figures_and_the_published_table(tmp_path: Path) -> None:
     rows = [["search", "cpu: x", "images/s", 900.0 / n, 90.0 / n, 10.0, 120.0, n] for n in (10, 100)]
-    steps = pd.DataFrame([*rows, ["share", "cpu: x", "%", 1.0, 4.0, 4.0, 0.0, 1]], columns=COLUMNS)
+    steps = pd.DataFrame([*rows, ["share", "cpu: x", "%", 1.0, 4.0, 4.0, 0.0, 1]], columns=WORK_COLUMNS)
     cost_against_n(steps, tmp_path / "cost.png")
     parts = [
         ("reference", "views", 30.0),

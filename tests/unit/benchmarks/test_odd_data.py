@@ -15,7 +15,7 @@ from scipy.io import savemat
 from ctxgcd.benchmarks import class_lists
 from ctxgcd.benchmarks.check import check, check_section
 from ctxgcd.benchmarks.places import use_places
-from ctxgcd.benchmarks.readers.registry import SOURCES
+from ctxgcd.benchmarks.readers.registry import READERS
 from ctxgcd.config import parse
 from ctxgcd.errors import UserError
 from ctxgcd.pipeline.data_fingerprint import ABSENT, data_fingerprint
@@ -124,7 +124,7 @@ def test_official_data_is_refused_in_one_sentence(
     folder = Path(shutil.copytree(official / name, tmp_path / name))
     fault(folder)
     listed = class_lists.load(name)
-    result = check(name, SOURCES[name], folder, listed, {"train": 2 * listed.k, "test": listed.k})
+    result = check(name, READERS[name], folder, listed, {"train": 2 * listed.k, "test": listed.k})
     assert not result.ready
     assert words in result.problem
     assert "\n" not in result.problem
@@ -133,16 +133,16 @@ def test_official_data_is_refused_in_one_sentence(
 @pytest.mark.parametrize("file", ["images", "image_class_labels", "train_test_split"])
 def test_a_byte_order_mark_and_dos_lines_do_no_harm(official: Path, tmp_path: Path, file: str) -> None:
     folder = Path(shutil.copytree(official / "cub", tmp_path / "cub"))
-    before = SOURCES["cub"].manifest(folder)
+    before = READERS["cub"].manifest(folder)
     path = folder / CUB / f"{file}.txt"
     path.write_bytes(b"\xef\xbb\xbf" + path.read_bytes().replace(b"\n", b"\r\n"))
-    assert SOURCES["cub"].manifest(folder).equals(before)
+    assert READERS["cub"].manifest(folder).equals(before)
 
 
 def test_cars_without_their_test_images_have_no_test_part(official: Path, tmp_path: Path) -> None:
     folder = Path(shutil.copytree(official / "scars", tmp_path / "scars"))
     shutil.rmtree(folder / "cars_test")
-    result = check("scars", SOURCES["scars"], folder, class_lists.load("scars"), {"train": 392, "test": 196})
+    result = check("scars", READERS["scars"], folder, class_lists.load("scars"), {"train": 392, "test": 196})
     assert result.ready
     assert any("no cars_test/" in remark for remark in result.remarks)
 

@@ -12,9 +12,9 @@ import pytest
 from ctxgcd.benchmarks import class_lists
 from ctxgcd.benchmarks.class_lists import ClassList
 from ctxgcd.benchmarks.readers.reader import as_manifest
-from ctxgcd.benchmarks.readers.registry import SOURCES
+from ctxgcd.benchmarks.readers.registry import READERS
 from ctxgcd.benchmarks.split import make_split, trial_split
-from ctxgcd.benchmarks.split_file import COLUMNS, read_split, write_split
+from ctxgcd.benchmarks.split_file import SPLIT_COLUMNS, read_split, write_split
 from ctxgcd.errors import UserError
 from tests.helpers.places import SHARED
 
@@ -107,9 +107,9 @@ def test_stanford_cars_labelled_images(tmp_path: Path) -> None:
     (tmp_path / "devkit").symlink_to(devkit)
     (tmp_path / "cars_train").mkdir()
     (tmp_path / "cars_train" / "000001.jpg").touch()  # a mirror with 6 digits
-    assert SOURCES["scars"].manifest(tmp_path)["path"][0] == "cars_train/000001.jpg"
+    assert READERS["scars"].manifest(tmp_path)["path"][0] == "cars_train/000001.jpg"
     (tmp_path / "cars_train" / "00001.jpg").touch()
-    split = split_of(SOURCES["scars"].manifest(tmp_path), class_lists.load("scars"), drawn_order=True)
+    split = split_of(READERS["scars"].manifest(tmp_path), class_lists.load("scars"), drawn_order=True)
     labelled = split[split["role"] == "labelled"]
     assert (len(labelled), (split["role"] == "unlabelled").sum()) == (2000, 6144)
     names = sorted(Path(path).name for path in labelled["path"])
@@ -122,7 +122,7 @@ def test_cub_from_the_official_lists() -> None:
     folder = SHARED / "cub_full_metadata"
     if not folder.is_dir():
         pytest.skip("needs the official CUB text files in ../shared/data/cub_full_metadata")
-    split = split_of(SOURCES["cub"].manifest(folder), class_lists.load("cub"))
+    split = split_of(READERS["cub"].manifest(folder), class_lists.load("cub"))
     assert split["role"].value_counts().to_dict() == {"labelled": 1498, "unlabelled": 4496, "test": 5794}
     assert set(split[split["class_id"] == 0]["class_name"]) == {"151.Black_capped_Vireo"}
     assert split[split["role"] == "labelled"]["id"].is_monotonic_increasing
@@ -136,7 +136,7 @@ def test_cub50_is_the_same_from_the_full_lists_and_from_its_own_folder(tmp_path:
     assert class_list.k == 50
     hashes = set()
     for place, folder in enumerate(folders):
-        split = split_of(SOURCES["cub"].manifest(folder), class_list)
+        split = split_of(READERS["cub"].manifest(folder), class_list)
         write_split(split, tmp_path / f"{place}.csv", tmp_path / f"{place}.sha256")
         hashes.add((tmp_path / f"{place}.sha256").read_text())
         assert (split["part"] == "train").sum() == 1500
@@ -146,7 +146,7 @@ def test_cub50_is_the_same_from_the_full_lists_and_from_its_own_folder(tmp_path:
 def test_rows_ids_and_class_ids() -> None:
     manifest = synthetic(ClassList("all", "made up", 6, (4, 1), (0, 5, 3, 2)), 20, 40, 12)
     split = split_of(manifest, TOY, drawn_order=True)
-    assert tuple(split.columns) == COLUMNS
+    assert tuple(split.columns) == SPLIT_COLUMNS
     assert split["role"].drop_duplicates().tolist() == ["labelled", "unlabelled", "test"]
     assert sorted(split["id"]) == list(range(len(split)))
     kept = manifest[manifest["class_id"] != 2].reset_index(drop=True)

@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import normalize
 
-from ctxgcd.clustering.kmeans import _tell_alike, kmeans
-from ctxgcd.clustering.neighbours import _keys, nearest
+from ctxgcd.clustering.kmeans import kmeans, note_empty_clusters
+from ctxgcd.clustering.neighbours import nearest, order_keys
 from ctxgcd.errors import UserError
 from ctxgcd.names import counted
 
@@ -101,15 +101,15 @@ def test_nearest_refuses(k: int) -> None:
 
 def test_keys_order_by_number_then_by_lowest_column() -> None:
     falling = torch.tensor([torch.inf, 1.0, 1e-30, 0.0, -0.0, -1e-30, -1.0, -torch.inf])
-    keys = _keys(falling, torch.arange(8))
+    keys = order_keys(falling, torch.arange(8))
     assert keys.tolist() == sorted(keys.tolist(), reverse=True)
-    tied = _keys(torch.tensor([-0.0, 0.0]), torch.tensor([0, 1]))
+    tied = order_keys(torch.tensor([-0.0, 0.0]), torch.tensor([0, 1]))
     assert tied[0] == tied[1] + 1
 
 
 def test_images_that_are_alike_are_told_once(capfd: pytest.CaptureFixture[str]) -> None:
     """scikit-learn warns of every start; here one sentence says it."""
-    _tell_alike.cache_clear()
+    note_empty_clusters.cache_clear()
     for clusters in (2, 3):
         labels, _ = kmeans(np.ones((30, 4)), clusters, restarts=3, seed=0, threads=1)
         assert not labels.any()

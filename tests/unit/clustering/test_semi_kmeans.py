@@ -56,7 +56,7 @@ def test_one_run_against_loops(seed: int) -> None:
     centres = torch.randn(7, 8, generator=draw)
     centres[:2] = torch.stack([features[labels == c].mean(dim=0) for c in range(2)])
     centres[4] = 50.0  # far from every row: empty at first
-    inertia, assigned, _ = semi_kmeans._run(features, labels, centres, 30)
+    inertia, assigned, _ = semi_kmeans.lloyd(features, labels, centres, 30)
     expected = run_plainly(features, labels, centres, 30)
     assert inertia == pytest.approx(expected[0], rel=1e-5)
     assert assigned.tolist() == expected[1]

@@ -20,7 +20,7 @@ import yaml
 
 from ctxgcd import api
 from ctxgcd.discover import model
-from ctxgcd.discover.discovery import _names
+from ctxgcd.discover.discovery import names_by_id
 from ctxgcd.discover.presets import chosen
 from ctxgcd.errors import UserError
 from ctxgcd.utils.files import file_sha256
@@ -250,10 +250,10 @@ def test_estimated_k(place: Place, out: Path, tmp_path: Path) -> None:
 
 def test_new_classes_are_named_by_size() -> None:
     assigned = pd.Series([0, 0, 2, 4, 4, 4, 3])
-    assert _names(["iris", "new-2"], assigned, 6) == ["iris", "new-2", "new-3", "new-4", "new-1", "new-5"]
+    assert names_by_id(["iris", "new-2"], assigned, 6) == ["iris", "new-2", "new-3", "new-4", "new-1", "new-5"]
 
 
 def test_new_classes_avoid_the_known_names_in_any_spelling() -> None:
     assigned = pd.Series([0, 1, 2])
     for known in ("New-1", "NEW-1", "\uff4eew-1"):  # the last one with a full-width n
-        assert _names([known], assigned, 3) == [known, "new-2", "new-3"]
+        assert names_by_id([known], assigned, 3) == [known, "new-2", "new-3"]

@@ -19,7 +19,7 @@ from PIL import Image
 from torchvision.transforms import InterpolationMode, transforms
 from torchvision.transforms import functional as F
 
-from ctxgcd.benchmarks.readers.registry import SOURCES
+from ctxgcd.benchmarks.readers.registry import READERS
 from ctxgcd.errors import UserError
 from ctxgcd.images.pack import CHUNK, pack
 from ctxgcd.images.packed import pixels_file
@@ -76,17 +76,17 @@ def test_enlarging_is_pils(side: int, extreme: bool) -> None:
 
 def test_cifar_is_kept_small_and_seen_large(tmp_path: Path) -> None:
     write_fixture("cifar10", tmp_path, train_per_class=30)
-    source, folder = SOURCES["cifar10"], tmp_path / "cifar10"
-    paths = source.manifest(folder)["path"].tolist()
+    reader, folder = READERS["cifar10"], tmp_path / "cifar10"
+    paths = reader.manifest(folder)["path"].tolist()
     pack("cifar10", folder, paths, 256, tmp_path / "store.npz", 1)
     assert pixels_file(tmp_path / "store.npz").stat().st_size == len(paths) * 3072
     some = paths[:40]
     pack("cifar10", folder, some, 256, tmp_path / "some.npz", 1)
-    views_are_pils(tmp_path / "some.npz", list(source.images(folder, some)), 256, 224)
+    views_are_pils(tmp_path / "some.npz", list(reader.images(folder, some)), 256, 224)
     # Where the views are smaller than the images, these are resized while packing, like all others.
     pack("cifar10", folder, some, 24, tmp_path / "less.npz", 1)
     assert open_store(tmp_path / "less.npz").side is None
-    views_are_pils(tmp_path / "less.npz", list(source.images(folder, some)), 24, 20)
+    views_are_pils(tmp_path / "less.npz", list(reader.images(folder, some)), 24, 20)
 
 
 def test_a_first_small_square_may_mislead(tmp_path: Path) -> None:
@@ -159,7 +159,7 @@ def test_every_undecodable_image_is_listed(tmp_path: Path) -> None:
 def test_a_torn_batch_is_refused(tmp_path: Path) -> None:
     write_fixture("cifar10", tmp_path, train_per_class=5)
     batch = tmp_path / "cifar10" / "cifar-10-batches-py" / "data_batch_2"
-    paths = SOURCES["cifar10"].manifest(tmp_path / "cifar10")["path"].tolist()
+    paths = READERS["cifar10"].manifest(tmp_path / "cifar10")["path"].tolist()
     batch.write_bytes(pickle.dumps({"data": 1}))
     with pytest.raises(UserError, match="data_batch_2 has no uint8 array") as raised:
         pack("cifar10", tmp_path / "cifar10", paths, 40, tmp_path / "store.npz", 1)

@@ -43,8 +43,8 @@ def test_a_gather_is_the_same_as_slices(packed: Path, tmp_path: Path, small: boo
     assert cropper.store.side == (9 if small else None)
     rows, columns = torch.arange(32).expand(len(ids), -1), torch.arange(31, -1, -1).expand(len(ids), -1)
     zero = torch.zeros_like(ids)
-    sliced = cropper._sliced(ids, zero, zero, torch.ones_like(ids, dtype=torch.bool))
-    assert torch.equal(cropper._gathered(ids, rows, columns), sliced)
+    sliced = cropper.sliced(ids, zero, zero, torch.ones_like(ids, dtype=torch.bool))
+    assert torch.equal(cropper.gathered(ids, rows, columns), sliced)
 
 
 @pytest.mark.parametrize("crop", [36, 35, 32, 31, 8, 1])

@@ -35,15 +35,15 @@ def test_a_fresh_optimiser_has_no_momentum(tmp_path: Path) -> None:
     for kind, is_fresh in ((Fresh, True), (Plain, False)):
         made, _ = begun(tmp_path, kind, epochs=4)
         for epoch in range(2):
-            loop.train_epoch(made.row, made.source, epoch)
+            loop.train_epoch(made.row, made.inputs, epoch)
         other, _ = begun(tmp_path, Plain, epochs=4)
         other.row.network.load_state_dict(made.row.network.state_dict())
         for one in (made, other):
-            loop.train_epoch(one.row, one.source, 2)
+            loop.train_epoch(one.row, one.inputs, 2)
         expected = other.row.network.state_dict()
         same = [torch.equal(value, expected[name]) for name, value in made.row.network.state_dict().items()]
         assert all(same) == is_fresh
-        made.row.begin(made.source.look(made.row.network, 2))
+        made.row.begin(made.inputs.look(made.row.network, 2))
         assert all(bool(optimiser.state) != is_fresh for optimiser in made.row.optimisers)
 
 
@@ -104,7 +104,7 @@ def test_each_optimiser_may_have_a_schedule(tmp_path: Path) -> None:
     made, _ = begun(tmp_path, Scheduled, epochs=4)
     rates = []
     for epoch in range(4):
-        loop.train_epoch(made.row, made.source, epoch)
+        loop.train_epoch(made.row, made.inputs, epoch)
         rates.append([group["lr"] for optimiser in made.row.optimisers for group in optimiser.param_groups])
     expected = [cosine_lr(epoch, 4, 0.02, 1.0e-3) for epoch in range(4)]
     assert [rate[0] for rate in rates] == [0.003, 0.003, 0.0003, 0.0003]

@@ -13,7 +13,7 @@ from ctxgcd.methods.method import Method
 from ctxgcd.methods.step import Batch, Look, Losses
 from ctxgcd.training import checkpoint, loop
 from ctxgcd.training.row import Row
-from ctxgcd.training.step_inputs import Source
+from ctxgcd.training.step_inputs import StepInputs
 from ctxgcd.training.views import BankViews
 from tests.helpers.hooks import STEPS, Plain, network, resumed_run, whole_run
 from tests.helpers.training import (
@@ -70,12 +70,12 @@ def test_a_stage_is_a_training_before_epoch_0(tmp_path: Path) -> None:
     p, (bank, test_view, labels) = made.row.parameters, made_up()
     net, views = network(0), BankViews(bank, test_view)
     stage = Row(Before(p | {"epochs": 2, "batch_size": 12}), net.eval(), tmp_path / "1.pt", "stage", ABOUT)
-    loop.train(stage, Source(views, labels, "float32", 0, streams="stage/"))
+    loop.train(stage, StepInputs(views, labels, "float32", 0, streams="stage/"))
     with torch.no_grad():
         net.classifier.direction.copy_(net.tail(test_view[:CLASSES]))
     after = type("After", (Staged,), {"stage": lambda self: None, "prepare": lambda self, network, look: None})
     row = Row(after(p), net, tmp_path / "2.pt", "after", ABOUT)
-    loop.train(row, Source(views, labels, "float32", 0))
+    loop.train(row, StepInputs(views, labels, "float32", 0))
     assert all(torch.equal(value, net.state_dict()[name]) for name, value in made.row.network.state_dict().items())
     assert made.row.history == row.history
     assert len(recorder.asked) == 2 * STAGE_STEPS + 3 * STEPS

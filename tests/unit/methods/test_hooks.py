@@ -178,7 +178,7 @@ def test_heads_train_in_training_mode_and_the_tail_does_not(tmp_path: Path) -> N
     for i in EVERY_IMAGE.tolist():  # in evaluation mode no image depends on another
         torch.testing.assert_close(features[i], evaluated.tail(made_up()[1][i : i + 1])[0].detach())
     unlabelled, test = torch.arange(IMAGES), torch.arange(IMAGES, IMAGES + TEST)
-    found = made.row.method.discover(net, made.features, made.source.labels, unlabelled, test)
+    found = made.row.method.discover(net, made.features, made.inputs.labels, unlabelled, test)
     one_by_one = torch.cat([evaluated.classify(features[i : i + 1]).argmax(dim=1) for i in EVERY_IMAGE])
     assert torch.equal(torch.cat([found.unlabelled, found.test]), one_by_one)
     assert net.norm.num_batches_tracked == 2 * 3 * STEPS

@@ -273,7 +273,7 @@ def test_dino_of_a_full_checkpoint_is_refused(dino: dict[str, Tensor], tmp_path:
     with torch.device("meta"):
         net = timm.create_model("vit_base_patch16_224.dino", num_classes=0)
     with pytest.raises(UserError, match=r"150 missing keys .* 150 unexpected keys \(backbone\."):
-        weights._check(net, own, "weights")
+        weights.check_fits(net, own, "weights")
 
 
 @torch.no_grad()

@@ -166,8 +166,8 @@ def test_which_class_an_entry_names_counts(monkeypatch: pytest.MonkeyPatch) -> N
     """Also where another one of the same module is named."""
     before = code.training("gcd").hash, code.pack("cub").hash, code.training("simgcd").hash
     monkeypatch.setitem(METHODS, "gcd", replace(METHODS["gcd"], cls="ctxgcd.methods.gcd.Other"))
-    reader = code.READERS["cub"]._replace(images="ctxgcd.benchmarks.readers.decoding:as_seen")
-    monkeypatch.setitem(code.READERS, "cub", reader)
+    reader = code.READER_CODE["cub"]._replace(images="ctxgcd.benchmarks.readers.decoding:as_seen")
+    monkeypatch.setitem(code.READER_CODE, "cub", reader)
     after = code.training("gcd").hash, code.pack("cub").hash, code.training("simgcd").hash
     assert [one == other for one, other in zip(before, after, strict=True)] == [False, False, True]
 
@@ -190,7 +190,7 @@ def test_every_data_file_counts_with_its_reader() -> None:
 
 def test_modules_without_numbers_are_there_with_a_reason() -> None:
     for name, reason in code.WITHOUT_NUMBERS.items():
-        assert code._file(name, ROOT).is_file(), name
+        assert code.file_of(name, ROOT).is_file(), name
         assert reason
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from ctxgcd.config import Params, parse
-from ctxgcd.pipeline.identity import identity, read_estimate
+from ctxgcd.pipeline.identity import content_hash, identity, read_estimate
 from ctxgcd.pipeline.resolve import resolve
 from tests.helpers.params import edited
 from tests.helpers.refusals import told
@@ -178,3 +178,10 @@ def test_an_estimate_is_read_from_its_file(tmp_path: Path) -> None:
         file.write_text(text)
         assert "delete it and run the same command again" in told(lambda: read_estimate(file))
     assert "none.json cannot be read" in told(lambda: read_estimate(tmp_path / "none.json"))
+
+
+def test_a_content_hash_stays_and_knows_no_order_of_keys() -> None:
+    """Folders of caches are named by it: another value would make them again."""
+    assert content_hash([{"b": 1, "a": ["x", 2.5]}, None]) == "5232b6f47285ed48"
+    assert content_hash([{"a": ["x", 2.5], "b": 1}, None]) == "5232b6f47285ed48"
+    assert content_hash([{"a": [2.5, "x"], "b": 1}, None]) != "5232b6f47285ed48"

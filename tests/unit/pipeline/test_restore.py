@@ -8,7 +8,7 @@ import pytest
 
 from ctxgcd.config import Params
 from ctxgcd.pipeline import run_cache
-from ctxgcd.pipeline.restore import _runs, difference
+from ctxgcd.pipeline.restore import difference, made_runs
 from ctxgcd.pipeline.runs import Run
 
 
@@ -17,7 +17,7 @@ def test_runs_are_folders_of_a_seed(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     for name in ("seed0", "seed12", "seed01", "seed", "seedling", "seed4294967296"):
         Path("results/runs/fashion/kmeans", name).mkdir(parents=True)
     Path("results/runs/fashion/kmeans/seed2").write_text("")
-    assert _runs() == [Run("fashion", "kmeans", 0), Run("fashion", "kmeans", 12)]
+    assert made_runs() == [Run("fashion", "kmeans", 0), Run("fashion", "kmeans", 12)]
 
 
 def test_a_run_without_one_of_its_files_differs(

@@ -26,7 +26,7 @@ from ctxgcd.plots.embedding import UNMATCHED, embedding, project
 from ctxgcd.plots.palette import class_colors, in_places
 from ctxgcd.plots.sensitivity import sensitivity_curves
 from ctxgcd.plots.style import figure, plain
-from ctxgcd.tables.aggregate import COLUMNS
+from ctxgcd.tables.aggregate import LONG_COLUMNS
 
 
 @pytest.fixture
@@ -60,7 +60,7 @@ def sensitivity_frame(published: float = 61.0) -> pd.DataFrame:
     numbers |= {f"{q}_published": published for q in ("all", "old", "new")}
     what = {"benchmark": "cub", "set": "unlabelled", "metric": "v2"}
     lines = [what | numbers | {"method": m, "parameter": p, "value": v} for m, p, v in rows]
-    return pd.DataFrame(lines, columns=[*COLUMNS, "parameter", "value"])
+    return pd.DataFrame(lines, columns=[*LONG_COLUMNS, "parameter", "value"])
 
 
 def blobs(classes: int, each: int = 12) -> tuple[np.ndarray, list[str], np.ndarray]:

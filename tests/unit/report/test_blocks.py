@@ -14,7 +14,6 @@ import pytest
 
 from ctxgcd.config import Params
 from ctxgcd.images.packed import open_packed
-from ctxgcd.images.store import open_store
 from ctxgcd.plots import embedding as embedding_module
 from ctxgcd.plots.style import figure, plain
 from ctxgcd.report.confusion import Matrix, commonest, confusion, matrix, per_class
@@ -24,7 +23,7 @@ from ctxgcd.report.grid import Grid
 from ctxgcd.report.page import Figure, Notes, Section, write_page
 from ctxgcd.report.run_section import embedding_block, gallery_blocks, read_made
 from ctxgcd.report.tables import table_grids
-from ctxgcd.report.thumbnails import COLUMNS, sheet, square, thumbnail
+from ctxgcd.report.thumbnails import PER_LINE, sheet, square, thumbnail
 from ctxgcd.tables.escapes import as_markdown
 from tests.helpers.places import ROOT
 from tests.helpers.report import images
@@ -119,21 +118,12 @@ def test_thumbnails_are_centre_squares() -> None:
     assert square(pixels, 96).size == (96, 96)
     assert np.abs(np.asarray(images(thumbnail(pixels))[0]).astype(int) - [10, 200, 30]).max() < 12
     assert square(pixels[:28, :28], 96).size == (28, 28)  # never enlarged
-    many = sheet([np.full((9, 9, 3), 5 * number, np.uint8) for number in range(COLUMNS + 1)])
-    assert (many.columns, many.lines) == (COLUMNS, 2)
+    many = sheet([np.full((9, 9, 3), 5 * number, np.uint8) for number in range(PER_LINE + 1)])
+    assert (many.columns, many.lines) == (PER_LINE, 2)
     whole = np.asarray(images(many.uri)[0].convert("RGB")).astype(int)
-    for number in (0, 7, COLUMNS - 1, COLUMNS):
-        top, left = number // COLUMNS * many.side, number % COLUMNS * many.side
+    for number in (0, 7, PER_LINE - 1, PER_LINE):
+        top, left = number // PER_LINE * many.side, number % PER_LINE * many.side
         assert abs(whole[top + many.side // 2, left + many.side // 2, 0] - 5 * number) < 8
-
-
-def test_a_store_is_read_as_training_reads_it(made: Any, at: Params) -> None:
-    index = Path(made[2]["mine"])
-    packed, kept = open_packed(index), open_store(index)
-    assert packed
-    for number in range(len(kept)):
-        assert np.array_equal(packed[number], kept.image(number).numpy())
-    assert open_packed(Path(made[2]["cub"])) is None
 
 
 def test_embeddings_take_any_names_and_scores(tmp_path: Path) -> None:

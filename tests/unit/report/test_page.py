@@ -19,6 +19,7 @@ from ctxgcd.benchmarks.split_file import read_split
 from ctxgcd.config import Params, parse
 from ctxgcd.errors import UserError
 from ctxgcd.evaluation.score_run import score_run
+from ctxgcd.images.packed import pixels_file
 from ctxgcd.plots.sensitivity import sensitivity_curves
 from ctxgcd.report.make import make_report
 from ctxgcd.tables.aggregate import read_long
@@ -92,10 +93,10 @@ def test_equal_results_make_equal_pages(page: str, at: Params, made: Any) -> Non
 
 
 def test_partial_results(at: Params, made: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """One run without embeddings, no table, no store: the page says so, and shows the rest."""
+    """One run without embeddings, no table, no pixels: the page says so, and shows the rest."""
     shutil.copytree(made[0], tmp_path / "part")
     monkeypatch.chdir(tmp_path / "part")
-    shutil.rmtree("work")
+    pixels_file(Path(made[2]["mine"])).unlink()
     for table in Path("results").glob("*_mine.*"):
         table.unlink()
     make_report(at, made[2], Path("results/report.html"))

@@ -113,7 +113,7 @@ def test_a_step_never_waits_for_the_device(tmp_path: Path, changes: dict[str, An
     for batch_size in (4, 12):
         made, _ = training(tmp_path, {"batch_size": batch_size, **changes})
         with Counter() as counter:
-            loop.train_epoch(made.row, made.source, 3)
+            loop.train_epoch(made.row, made.inputs, 3)
         waits.append(counter.waits)
     assert waits[0] == waits[1] > 0
 

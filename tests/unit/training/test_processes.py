@@ -33,7 +33,7 @@ from ctxgcd.models.backbone import cut
 from ctxgcd.training import loop
 from ctxgcd.training.processes import started
 from ctxgcd.training.row import Row
-from ctxgcd.training.step_inputs import Source
+from ctxgcd.training.step_inputs import StepInputs
 from ctxgcd.training.views import FreshViews
 from tests.helpers.training import parameters
 
@@ -71,9 +71,9 @@ def train(out, epochs, variant, processes, device):
             value.mul_(4 if value.ndim > 1 else 1)
     views = FreshViews(Cropper(store, 32, [0.5] * 3, [0.5] * 3, device), backbone, "float32", out.parent, processes)
     state = out.with_suffix(".state")
-    row, source = Row(method, network.eval(), state, "made-up", {}), Source(views, labels, "float32", 3, processes)
-    loop.train(row, source)
-    features = source.features(network, torch.arange(images))
+    row, inputs = Row(method, network.eval(), state, "made-up", {}), StepInputs(views, labels, "float32", 3, processes)
+    loop.train(row, inputs)
+    features = inputs.features(network, torch.arange(images))
     made = {"network": network.state_dict(), "history": row.history, "features": features}
     torch.save(made, f"{out}.{processes.rank}")
 

@@ -13,7 +13,7 @@ from ctxgcd.methods import full
 from ctxgcd.methods.full import Full
 from ctxgcd.methods.step import Batch, Losses
 from ctxgcd.models.network import Network
-from ctxgcd.training.step_inputs import Source
+from ctxgcd.training.step_inputs import StepInputs
 from tests.helpers.training import IMAGES, made_up, slow_lists, training
 
 torch.set_num_threads(1)
@@ -25,9 +25,9 @@ def test_neighbour_lists(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, recipr
     made, recorder = training(tmp_path, {"reciprocal": reciprocal})
     found: list[Tensor] = []
     used: list[Tensor] = []
-    own_lists, own_batch = Source._nearest, full.query_batch
+    own_lists, own_batch = StepInputs.nearest_lists, full.query_batch
 
-    def lists_of(self: Source, features: Tensor, k: int) -> Tensor:
+    def lists_of(self: StepInputs, features: Tensor, k: int) -> Tensor:
         now = made.features(torch.arange(IMAGES))
         assert torch.equal(features, normalize(now, dim=1))
         found.append(own_lists(self, features, k))
@@ -41,7 +41,7 @@ def test_neighbour_lists(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, recipr
         used.append(own_batch(lists, queries, stream))
         return used[-1]
 
-    monkeypatch.setattr(Source, "_nearest", lists_of)
+    monkeypatch.setattr(StepInputs, "nearest_lists", lists_of)
     monkeypatch.setattr(full, "query_batch", batch_of)
     made.train()
     assert len(found) == 3  # epochs 2, 3, 4
@@ -62,18 +62,18 @@ def test_methods_get_the_images_of_their_rows(tmp_path: Path, monkeypatch: pytes
     made, recorder = training(tmp_path, {"T_warm": 4, "reciprocal": "dataset"})
     batches: list[Batch] = []
     lists: list[Tensor] = []
-    own, own_lists = Full.losses, Source._nearest
+    own, own_lists = Full.losses, StepInputs.nearest_lists
 
     def noted(self: Full, net: Network, of: Batch) -> Losses:
         batches.append(of)
         return own(self, net, of)
 
-    def lists_of(self: Source, features: Tensor, k: int) -> Tensor:
+    def lists_of(self: StepInputs, features: Tensor, k: int) -> Tensor:
         lists.append(own_lists(self, features, k))
         return lists[-1]
 
     monkeypatch.setattr(Full, "losses", noted)
-    monkeypatch.setattr(Source, "_nearest", lists_of)
+    monkeypatch.setattr(StepInputs, "nearest_lists", lists_of)
     made.train()
     labels, [nearest] = made_up()[2], lists
     for of, (ids, rows), (around, near) in zip(batches[-7:], recorder.of(8)[-7:], recorder.of(12), strict=True):

@@ -16,7 +16,7 @@ from ctxgcd.models.backbone import Backbone
 from ctxgcd.models.network import Network
 from ctxgcd.training import loop, views
 from ctxgcd.training.row import Row
-from ctxgcd.training.step_inputs import Source
+from ctxgcd.training.step_inputs import StepInputs
 from ctxgcd.training.views import BankViews, FreshViews
 from ctxgcd.utils.seeding import Stream, generator
 from tests.helpers.training import ABOUT, CLASSES, parameters
@@ -111,7 +111,7 @@ def test_fresh_and_kept_features_train_alike(cropper: Cropper, tmp_path: Path) -
         p = parameters(epochs=3, batch_size=16)
         labels = torch.where(torch.arange(280) % 3 == 0, torch.arange(280) % 2, -1)
         net = Network(nn.Identity(), 192, CLASSES, 16, 7, 0)
-        source = Source(fresh_views(cropper, tmp_path), labels, p["precision"], p["seed"])
-        loop.train(Row(Full(p), net, tmp_path / name, "fresh", ABOUT), source)
+        inputs = StepInputs(fresh_views(cropper, tmp_path), labels, p["precision"], p["seed"])
+        loop.train(Row(Full(p), net, tmp_path / name, "fresh", ABOUT), inputs)
         results.append(net.state_dict())
     assert all(torch.equal(results[0][name], results[1][name]) for name in results[0])

@@ -15,7 +15,7 @@ import pytest
 
 from ctxgcd.benchmarks.split_file import DTYPES, read_split, write_split
 from ctxgcd.errors import UserError
-from ctxgcd.evaluation.score_run import COLUMNS
+from ctxgcd.evaluation.score_run import PREDICTION_COLUMNS
 from ctxgcd.pipeline import code
 from ctxgcd.plots.embedding import read_features
 from ctxgcd.utils.files import read_object, read_rows, refusals_named, require_writable, write_text
@@ -78,8 +78,8 @@ def made(run: Path) -> None:
     run.mkdir(parents=True)
     (run / "history.csv").write_text("epoch,loss\n0,2.5\n")
     (run / "run.json").write_text('{"parameters": {}, "epoch": 1}')
-    rows = {**dict.fromkeys(COLUMNS, 0), "id": IMAGES, "path": "a.jpg"}
-    pd.DataFrame(rows)[COLUMNS].to_csv(run / "predictions.csv", index=False)
+    rows = {**dict.fromkeys(PREDICTION_COLUMNS, 0), "id": IMAGES, "path": "a.jpg"}
+    pd.DataFrame(rows)[PREDICTION_COLUMNS].to_csv(run / "predictions.csv", index=False)
     pd.DataFrame({"id": IMAGES, "predicted": 0}).to_csv(run / "assignments.csv", index=False)
     with (run / "embeddings.npz").open("wb") as file:
         np.savez_compressed(file, ids=np.array(IMAGES), features=np.random.default_rng(0).random((8, 3)))

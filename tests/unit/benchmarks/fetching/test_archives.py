@@ -18,7 +18,7 @@ from filelock import FileLock
 
 from ctxgcd.benchmarks.fetching.archives import ARCHIVES, fetch
 from ctxgcd.benchmarks.fetching.unpack import unpack
-from ctxgcd.benchmarks.readers.registry import SOURCES
+from ctxgcd.benchmarks.readers.registry import READERS
 from ctxgcd.errors import UserError
 from tests.helpers.layouts import write_fixture
 from tests.helpers.places import ROOT
@@ -55,7 +55,7 @@ def test_fetch_from_a_mirror(
     monkeypatch.setenv("CTXGCD_MIRROR", f"{address}/" if scheme == "file" else address)
     folder = tmp_path / "data" / "cifar10"
     fetch("cifar10", folder, ELSEWHERE)
-    assert len(SOURCES["cifar10"].manifest(folder)) == 30
+    assert len(READERS["cifar10"].manifest(folder)) == 30
     assert {path.name for path in folder.iterdir()} <= {"cifar-10-batches-py", ".fetch.lock"}
     assert capsys.readouterr().out.splitlines()[-1] == f"{folder} has the files of cifar-10-python.tar.gz now"
     monkeypatch.setenv("CTXGCD_MIRROR", "http://no-such-host.invalid")
@@ -69,7 +69,7 @@ def test_incomplete_folder_is_fetched_again(mirror: Path, tmp_path: Path, monkey
     (tmp_path / "cifar-10-batches-py").mkdir()
     (tmp_path / "cifar-10-batches-py" / "data_batch_1").write_bytes(b"half")
     fetch("cifar10", tmp_path, ELSEWHERE)
-    assert len(SOURCES["cifar10"].manifest(tmp_path)) == 30
+    assert len(READERS["cifar10"].manifest(tmp_path)) == 30
 
 
 def test_second_fetch_waits_and_finds_the_files(
@@ -114,11 +114,11 @@ def test_wrong_requests(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
 def test_archives_are_those_that_the_readers_know() -> None:
     for reader, archive in ARCHIVES.items():
         assert archive.address.endswith(f"/{archive.name}")
-        assert archive.name in SOURCES[reader].how_to_get
+        assert archive.name in READERS[reader].how_to_get
         algorithm, _, digest = archive.checksum.partition(":")
         assert len(digest) == 2 * hashlib.new(algorithm).digest_size
-        assert set(SOURCES[reader].files) <= set(archive.unpacks_to)
-    assert ARCHIVES["cifar10"].checksum.removeprefix("md5:") in SOURCES["cifar10"].how_to_get
+        assert set(READERS[reader].files) <= set(archive.unpacks_to)
+    assert ARCHIVES["cifar10"].checksum.removeprefix("md5:") in READERS["cifar10"].how_to_get
 
 
 def test_script_can_be_stopped_and_goes_on(server: Behaviour, mirror: Path, tmp_path: Path) -> None:

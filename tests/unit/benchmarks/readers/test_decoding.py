@@ -13,7 +13,7 @@ from PIL import Image
 
 from ctxgcd.benchmarks.readers import decoding
 from ctxgcd.benchmarks.readers.decoding import open_rgb
-from ctxgcd.benchmarks.readers.registry import SOURCES
+from ctxgcd.benchmarks.readers.registry import READERS
 from ctxgcd.errors import UserError
 from tests.helpers.places import ROOT
 
@@ -24,9 +24,9 @@ def test_own_photographs_stand_upright_and_official_ones_as_they_are(tmp_path: P
     exif = Image.Exif()
     exif[0x0112] = 6  # the camera was turned
     picture.save(tmp_path / "a.png", exif=exif)
-    (own,) = SOURCES["folder"].images(tmp_path, ["a.png"])
+    (own,) = READERS["folder"].images(tmp_path, ["a.png"])
     assert (own.size, own.getpixel((19, 15)), own.getpixel((0, 15))) == ((20, 30), (255, 0, 0), (255, 255, 255))
-    (official,) = SOURCES["cub"].images(tmp_path, ["a.png"])
+    (official,) = READERS["cub"].images(tmp_path, ["a.png"])
     assert official.size == (30, 20)
 
 

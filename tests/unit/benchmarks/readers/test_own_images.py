@@ -16,7 +16,7 @@ import pytest
 from ctxgcd.benchmarks.check import check, check_section
 from ctxgcd.benchmarks.fingerprint import fingerprint
 from ctxgcd.benchmarks.readers.own_images import FOLDER
-from ctxgcd.benchmarks.readers.registry import source_of
+from ctxgcd.benchmarks.readers.registry import reader_of
 from ctxgcd.benchmarks.split import make_split
 from ctxgcd.config import parse
 from ctxgcd.errors import UserError
@@ -47,11 +47,11 @@ def section(folder: Path, **changes: Any) -> dict[str, Any]:
 
 
 def own_split(entry: dict[str, Any]) -> Any:
-    source, place = source_of(entry), Path(entry["path"])
-    manifest = source.manifest(place)
-    class_list, labelled = source.divide(place, manifest, "mine")  # type: ignore[attr-defined]
+    reader, place = reader_of(entry), Path(entry["path"])
+    manifest = reader.manifest(place)
+    class_list, labelled = reader.divide(place, manifest, "mine")  # type: ignore[attr-defined]
     return make_split(
-        manifest, class_list, seed=0, labelled_share=0.5, drawn_order=source.drawn_order, labelled_paths=labelled
+        manifest, class_list, seed=0, labelled_share=0.5, drawn_order=reader.drawn_order, labelled_paths=labelled
     )
 
 
@@ -136,7 +136,7 @@ def test_names_in_another_unicode_form(folder: Path, on_disk: str, listed: str) 
     (folder / "list.csv").write_text("\n".join(["path,class", *rows]), encoding="utf-8")
     by_list = check_section(section(folder, listing="list.csv"))
     assert (by_list.ready, dict(by_list.found), by_list.remarks) == (True, {"train": 20, "test": 0, "classes": 4}, [])
-    manifest = source_of(section(folder, listing="list.csv")).manifest(folder)
+    manifest = reader_of(section(folder, listing="list.csv")).manifest(folder)
     assert all((folder / path).is_file() for path in manifest["path"])
     assert f"{on_disk}/{on_disk}0.png" in set(manifest["path"])
 
@@ -153,7 +153,7 @@ def test_a_class_folder_in_two_unicode_forms_is_one_class(folder: Path) -> None:
         f"classes written in more than one Unicode form, which count as one class each: '{NFC}'",
         f"different images whose names differ only in their Unicode form: '{NFC}/0.png', '{NFC}/1.png', '{NFC}/2.png'",
     ]
-    manifest = source_of(section(folder)).manifest(folder)
+    manifest = reader_of(section(folder)).manifest(folder)
     assert sorted(set(manifest["class_name"])) == [*CLASSES[:3], NFC]
     assert all((folder / path).is_file() for path in manifest["path"])
     # An exact spelling is that image alone.
@@ -165,7 +165,7 @@ def test_a_class_folder_in_two_unicode_forms_is_one_class(folder: Path) -> None:
 def test_manifests_of_one_form_are_as_they_were(folder: Path) -> None:
     """Also of one form that is not NFC: names and order, which make a run's identity, are the disk's own."""
     (folder / CLASSES[3]).rename(folder / NFD)
-    manifest = source_of(section(folder)).manifest(folder)
+    manifest = reader_of(section(folder)).manifest(folder)
     assert manifest["class_name"].unique().tolist() == [*CLASSES[:3], NFD]
     assert manifest["path"].tolist()[-1] == f"{NFD}/4.png"
 
@@ -260,7 +260,7 @@ def test_latin_1_is_named(folder: Path) -> None:
 def test_contents_not_place_make_the_identity(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     before = data_fingerprint("mine", section(folder))
-    assert before == fingerprint(source_of(section(folder)), folder)
+    assert before == fingerprint(reader_of(section(folder)), folder)
     moved = shutil.copytree(folder, tmp_path / "moved", copy_function=shutil.copyfile)
     assert data_fingerprint("mine", section(moved)) == before
     image = moved / "bee" / "2.png"
@@ -297,7 +297,7 @@ def test_own_images_in_params(committed: dict[str, Any], folder: Path, monkeypat
     params = parse(committed)
     resolved = resolve(params, "mine", "full-paper", 0)
     assert (resolved["K"], resolved["K_source"]) == (4, "true")
-    assert resolved["data"] == fingerprint(source_of(section(folder)), folder)
+    assert resolved["data"] == fingerprint(reader_of(section(folder)), folder)
     assert str(folder) not in json.dumps(resolved)
     entry["lables"] = 1
     with pytest.raises(UserError, match=r"benchmarks\.mine: unknown key 'lables'; did you mean 'labelled'\?"):

@@ -20,7 +20,7 @@ from ctxgcd.benchmarks.places import embedded, folder_of
 from ctxgcd.benchmarks.readers import scars
 from ctxgcd.benchmarks.readers.decoding import MissingData, open_rgb
 from ctxgcd.benchmarks.readers.reader import MANIFEST_COLUMNS
-from ctxgcd.benchmarks.readers.registry import SOURCES
+from ctxgcd.benchmarks.readers.registry import READERS
 from ctxgcd.benchmarks.readers.unpickle import load_pickle
 from ctxgcd.benchmarks.split import make_split
 from ctxgcd.errors import UserError
@@ -28,7 +28,7 @@ from ctxgcd.pipeline.data_check import table
 from tests.helpers.layouts import write_fixture
 from tests.helpers.places import SHARED
 
-READERS = ("cifar10", "cifar100", "cub", "scars", "aircraft", "herbarium_19", "imagenet")
+OFFICIAL = ("cifar10", "cifar100", "cub", "scars", "aircraft", "herbarium_19", "imagenet")
 COUNTS: dict[str, dict[str, int]] = {}
 
 
@@ -36,7 +36,7 @@ COUNTS: dict[str, dict[str, int]] = {}
 def official(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A data folder with every official layout, written once; tests that change a folder copy it."""
     root = tmp_path_factory.mktemp("data")
-    for name in READERS:
+    for name in OFFICIAL:
         COUNTS[name] = write_fixture(name, root, train_per_class=2)
     return root
 
@@ -49,10 +49,10 @@ def list_name(reader: str) -> str:
     return {"imagenet": "imagenet_1k", "sheet": "fashion"}.get(reader, reader)
 
 
-@pytest.mark.parametrize("name", READERS)
+@pytest.mark.parametrize("name", OFFICIAL)
 def test_every_layout_is_read(official: Path, name: str) -> None:
-    source, folder, class_list = SOURCES[name], official / name, class_lists.load(list_name(name))
-    manifest = source.manifest(folder)
+    reader, folder, class_list = READERS[name], official / name, class_lists.load(list_name(name))
+    manifest = reader.manifest(folder)
     assert tuple(manifest.columns) == MANIFEST_COLUMNS
     assert manifest["id"].tolist() == list(range(len(manifest)))
     assert manifest["part"].value_counts().to_dict() == COUNTS[name]
@@ -60,27 +60,27 @@ def test_every_layout_is_read(official: Path, name: str) -> None:
     assert set(manifest["class_id"]) == set(range(class_list.classes))
     assert manifest.groupby("class_id")["class_name"].nunique().max() == 1
     some = manifest["path"].sample(20, random_state=0).tolist()
-    images = list(source.images(folder, some))
+    images = list(reader.images(folder, some))
     assert [image.mode for image in images] == ["RGB"] * 20
-    again = [next(source.images(folder, [path])) for path in some]
+    again = [next(reader.images(folder, [path])) for path in some]
     assert all(np.array_equal(np.asarray(a), np.asarray(b)) for a, b in zip(images, again, strict=True))
-    result = check(name, source, folder, class_list, COUNTS[name])
+    result = check(name, reader, folder, class_list, COUNTS[name])
     assert (result.state, result.problem, result.ready) == ("found", "", True)
-    make_split(manifest, class_list, seed=0, labelled_share=0.5, drawn_order=source.drawn_order)
+    make_split(manifest, class_list, seed=0, labelled_share=0.5, drawn_order=reader.drawn_order)
 
 
 def test_drawn_order_as_published() -> None:
-    drawn = {name for name, source in SOURCES.items() if source.drawn_order}
+    drawn = {name for name, reader in READERS.items() if reader.drawn_order}
     assert drawn == {"cifar10", "cifar100", "scars", "imagenet"}
 
 
 def test_cifar_order_and_pixels(official: Path) -> None:
-    manifest = SOURCES["cifar10"].manifest(official / "cifar10")
+    manifest = READERS["cifar10"].manifest(official / "cifar10")
     assert manifest["path"].tolist()[:8] == [f"data_batch_1#{row}" for row in range(4)] + [
         f"data_batch_2#{row}" for row in range(4)
     ]
     batch = load_pickle(official / "cifar10" / "cifar-10-batches-py" / "data_batch_2")
-    image = np.asarray(next(SOURCES["cifar10"].images(official / "cifar10", ["data_batch_2#3"])))
+    image = np.asarray(next(READERS["cifar10"].images(official / "cifar10", ["data_batch_2#3"])))
     assert np.array_equal(image[5, 7], batch["data"][3].reshape(3, 32, 32)[:, 5, 7])
 
 
@@ -111,7 +111,7 @@ def test_tampered_pickle_is_refused_and_runs_nothing(official: Path, tmp_path: P
     victim = folder / "cifar-10-batches-py" / "data_batch_3"
     victim.write_bytes(pickle.dumps({"data": Tampered(f"touch {tmp_path}/ran"), "labels": []}, protocol=protocol))
     with pytest.raises(UserError, match=r"data_batch_3 is not the official file \(it asks for posix.system\)"):
-        SOURCES["cifar10"].manifest(folder)
+        READERS["cifar10"].manifest(folder)
     assert not (tmp_path / "ran").exists()
 
 
@@ -137,15 +137,15 @@ def test_missing_file_is_named(official: Path, tmp_path: Path, name: str, file: 
     folder = copied(official, name, tmp_path)
     (folder / file).unlink()
     with pytest.raises(MissingData, match=f"{file} is missing"):
-        SOURCES[name].manifest(folder)
-    result = check(name, SOURCES[name], folder, class_lists.load(name), COUNTS[name])
+        READERS[name].manifest(folder)
+    result = check(name, READERS[name], folder, class_lists.load(name), COUNTS[name])
     assert (result.state, result.ready) == ("missing", False)
 
 
 @pytest.mark.parametrize("name", ["herbarium_19", "imagenet", "cub"])
 def test_missing_folder_is_named(tmp_path: Path, name: str) -> None:
     with pytest.raises(MissingData, match="is missing"):
-        SOURCES[name].manifest(tmp_path)
+        READERS[name].manifest(tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -159,35 +159,35 @@ def test_missing_folder_is_named(tmp_path: Path, name: str) -> None:
 def test_absent_test_part_is_a_remark(official: Path, tmp_path: Path, name: str, test_part: str) -> None:
     folder = copied(official, name, tmp_path)
     (folder / test_part).unlink()
-    assert set(SOURCES[name].manifest(folder)["part"]) == {"train"}
-    result = check(name, SOURCES[name], folder, class_lists.load(name), COUNTS[name])
+    assert set(READERS[name].manifest(folder)["part"]) == {"train"}
+    result = check(name, READERS[name], folder, class_lists.load(name), COUNTS[name])
     assert result.ready
     assert "no official test part (optional)" in result.remarks[0]
-    assert result.remarks[0].endswith(f"no {SOURCES[name].test_files[0]}")
+    assert result.remarks[0].endswith(f"no {READERS[name].test_files[0]}")
     assert result.remarks[0] in " ".join(table([result]).split())
 
 
 def test_junk_is_ignored(official: Path, tmp_path: Path) -> None:
     folder = copied(official, "herbarium_19", tmp_path)
     before, hash_before = (
-        SOURCES["herbarium_19"].manifest(folder),
-        fingerprint(SOURCES["herbarium_19"], folder),
+        READERS["herbarium_19"].manifest(folder),
+        fingerprint(READERS["herbarium_19"], folder),
     )
     (folder / "small-train" / "100" / "._0.jpg").write_bytes(b"junk")
     (folder / "small-train" / "100" / "Thumbs.db").write_bytes(b"junk")
     (folder / "small-train" / ".DS_Store").write_bytes(b"junk")
     (folder / "small-train" / "._100").mkdir()
-    assert SOURCES["herbarium_19"].manifest(folder).equals(before)
-    assert fingerprint(SOURCES["herbarium_19"], folder) == hash_before
+    assert READERS["herbarium_19"].manifest(folder).equals(before)
+    assert fingerprint(READERS["herbarium_19"], folder) == hash_before
     (folder / "small-train" / "100" / "new.JPG").write_bytes(b"junk")
-    assert fingerprint(SOURCES["herbarium_19"], folder) != hash_before
+    assert fingerprint(READERS["herbarium_19"], folder) != hash_before
 
 
 def test_herbarium_without_small_and_in_string_order(official: Path, tmp_path: Path) -> None:
     folder = copied(official, "herbarium_19", tmp_path)
     (folder / "small-train").rename(folder / "train")
     (folder / "small-validation").rename(folder / "validation")
-    manifest = SOURCES["herbarium_19"].manifest(folder)
+    manifest = READERS["herbarium_19"].manifest(folder)
     assert manifest["class_name"].drop_duplicates().tolist()[:4] == ["0", "1", "10", "100"]
     assert manifest["path"][0] == "train/0/0.jpg"
     assert manifest["part"].value_counts().to_dict() == COUNTS["herbarium_19"]
@@ -197,8 +197,8 @@ def test_incomplete_imagenet_never_changes_the_classes(official: Path, tmp_path:
     folder = copied(official, "imagenet", tmp_path)
     shutil.rmtree(next((folder / "train").iterdir()))
     with pytest.raises(UserError, match="holds 999 class folders, expected 1000"):
-        SOURCES["imagenet"].manifest(folder)
-    result = check("imagenet_100", SOURCES["imagenet"], folder, class_lists.load("imagenet_100"), {})
+        READERS["imagenet"].manifest(folder)
+    result = check("imagenet_100", READERS["imagenet"], folder, class_lists.load("imagenet_100"), {})
     assert result.state == "wrong"
 
 
@@ -208,12 +208,12 @@ def test_imagenet_validation_images_must_be_sorted_into_folders(official: Path, 
     (folder / "val").mkdir()
     (folder / "val" / "ILSVRC2012_val_00000001.JPEG").touch()
     with pytest.raises(UserError, match="val holds no class folders"):
-        SOURCES["imagenet"].manifest(folder)
+        READERS["imagenet"].manifest(folder)
 
 
 def test_imagenet_100_counts_its_classes_only(official: Path) -> None:
     listed = class_lists.load("imagenet_100")
-    result = check("imagenet_100", SOURCES["imagenet"], official / "imagenet", listed, {"train": 200, "test": 100})
+    result = check("imagenet_100", READERS["imagenet"], official / "imagenet", listed, {"train": 200, "test": 100})
     assert result.ready
     assert result.found == {"train": 200, "test": 100, "classes": 100}
 
@@ -225,12 +225,12 @@ def test_cars_digits(official: Path, tmp_path: Path, digits: int) -> None:
         for path in list((folder / part).iterdir()):
             path.rename(path.with_stem(f"{int(path.stem):0{digits}d}"))
     if digits == 6:
-        manifest = SOURCES["scars"].manifest(folder)
+        manifest = READERS["scars"].manifest(folder)
         assert manifest["path"][0] == "cars_train/000001.jpg"
-        assert len(list(SOURCES["scars"].images(folder, manifest["path"].tolist()[:2]))) == 2
+        assert len(list(READERS["scars"].images(folder, manifest["path"].tolist()[:2]))) == 2
     else:
         with pytest.raises(UserError, match=r"neither as 00001.jpg nor as 000001.jpg"):
-            SOURCES["scars"].manifest(folder)
+            READERS["scars"].manifest(folder)
 
 
 def test_cars_without_labels_or_with_other_labels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -242,26 +242,26 @@ def test_cars_without_labels_or_with_other_labels(tmp_path: Path, monkeypatch: p
     (tmp_path / "cars_train" / "00001.jpg").touch()
     shutil.copy(devkit / "cars_test_annos.mat", tmp_path / "cars_test_annos_withlabels.mat")
     with pytest.raises(UserError, match=r"cars_test_annos_withlabels\.mat has no labels"):
-        SOURCES["scars"].manifest(tmp_path)
+        READERS["scars"].manifest(tmp_path)
     # The same, seen from a mirror whose classes differ from those of the known digest.
     (tmp_path / "cars_test_annos_withlabels.mat").unlink()
-    assert len(SOURCES["scars"].manifest(tmp_path)) == 8144
+    assert len(READERS["scars"].manifest(tmp_path)) == 8144
     monkeypatch.setattr(scars, "TRAIN_CLASSES_SHA256", "0" * 64)
     with pytest.raises(UserError, match="classes that differ from the official ones"):
-        SOURCES["scars"].manifest(tmp_path)
+        READERS["scars"].manifest(tmp_path)
 
 
 def test_listed_image_that_is_not_there(official: Path, tmp_path: Path) -> None:
     folder = copied(official, "cub", tmp_path)
-    gone = SOURCES["cub"].manifest(folder)["path"][3]
+    gone = READERS["cub"].manifest(folder)["path"][3]
     (folder / gone).unlink()
-    result = check("cub", SOURCES["cub"], folder, class_lists.load("cub"), COUNTS["cub"])
+    result = check("cub", READERS["cub"], folder, class_lists.load("cub"), COUNTS["cub"])
     assert (result.state, result.problem) == (
         "missing",
         f"1 listed images are not there, first {folder / gone}",
     )
     with pytest.raises(MissingData, match=gone):
-        list(SOURCES["cub"].images(folder, [gone]))
+        list(READERS["cub"].images(folder, [gone]))
 
 
 def test_undecodable_image_is_named(tmp_path: Path) -> None:
@@ -288,14 +288,14 @@ def test_exif_rotation_is_not_applied(tmp_path: Path) -> None:
 
 
 def test_embedded_fashion() -> None:
-    folder, source, class_list = folder_of("embedded/fashion"), SOURCES["sheet"], class_lists.load("fashion")
+    folder, reader, class_list = folder_of("embedded/fashion"), READERS["sheet"], class_lists.load("fashion")
     assert folder == embedded("fashion")
-    result = check("fashion", source, folder, class_list, {"train": 2000, "test": 500})
+    result = check("fashion", reader, folder, class_list, {"train": 2000, "test": 500})
     assert (result.state, result.problem) == ("found", "")
-    manifest = source.manifest(folder)
+    manifest = reader.manifest(folder)
     counts = manifest.groupby(["part", "class_id"]).size().to_dict()
     assert counts == {(part, label): n for part, n in (("train", 200), ("test", 50)) for label in range(10)}
-    images = list(source.images(folder, ["train.png#1999", "test.png#0"]))
+    images = list(reader.images(folder, ["train.png#1999", "test.png#0"]))
     assert [(image.size, image.mode) for image in images] == [((28, 28), "RGB")] * 2
     assert (Image.open(folder / "train.png").size, Image.open(folder / "train.png").mode) == (
         (1400, 1120),
@@ -303,18 +303,18 @@ def test_embedded_fashion() -> None:
     )
     assert "2017 Zalando SE" in (folder / "LICENSE-Fashion-MNIST").read_text()
     assert sum(path.stat().st_size for path in folder.iterdir()) < 1_500_000
-    split = make_split(manifest, class_list, seed=0, labelled_share=0.5, drawn_order=source.drawn_order)
+    split = make_split(manifest, class_list, seed=0, labelled_share=0.5, drawn_order=reader.drawn_order)
     assert split["role"].value_counts().to_dict() == {"unlabelled": 1500, "labelled": 500, "test": 500}
 
 
 def test_embedded_fashion_shows_what_its_labels_say() -> None:
     """Trousers leave the columns at the sides dark, bags fill them: a shifted sheet would show."""
-    folder, source = embedded("fashion"), SOURCES["sheet"]
-    manifest = source.manifest(folder)
+    folder, reader = embedded("fashion"), READERS["sheet"]
+    manifest = reader.manifest(folder)
 
     def side_light(name: str) -> float:
         paths = manifest[(manifest["class_name"] == name) & (manifest["part"] == "test")]["path"].tolist()
-        return float(np.mean([np.asarray(image)[:, :4].mean() for image in source.images(folder, paths)]))
+        return float(np.mean([np.asarray(image)[:, :4].mean() for image in reader.images(folder, paths)]))
 
     assert side_light("Trouser") < 5 < 30 < side_light("Bag")
 
@@ -324,7 +324,7 @@ def test_other_cifar_is_refused_with_its_counts() -> None:
     if not folder.is_dir():
         pytest.skip("needs ../shared/data/cifar10_12k")
     expected = {"train": 50000, "test": 10000}
-    result = check("cifar10", SOURCES["cifar10"], folder, class_lists.load("cifar10"), expected)
+    result = check("cifar10", READERS["cifar10"], folder, class_lists.load("cifar10"), expected)
     assert (result.state, result.found) == ("wrong", {"train": 10000, "test": 2000, "classes": 10})
     assert "10,000 train images found, 50,000 expected" in result.problem
     assert "2,000 test images found, 10,000 expected" in result.problem
@@ -332,10 +332,10 @@ def test_other_cifar_is_refused_with_its_counts() -> None:
 
 def test_table_over_all_benchmarks(official: Path, tmp_path: Path) -> None:
     results = [
-        check("cub", SOURCES["cub"], official / "cub", class_lists.load("cub"), COUNTS["cub"]),
+        check("cub", READERS["cub"], official / "cub", class_lists.load("cub"), COUNTS["cub"]),
         check(
             "scars",
-            SOURCES["scars"],
+            READERS["scars"],
             tmp_path / "none",
             class_lists.load("scars"),
             {"train": 8144, "test": 8041},
@@ -356,7 +356,7 @@ def test_data_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("HERE", str(tmp_path))
     assert folder_of("cub") == tmp_path / "sets" / "cub"
     monkeypatch.delenv("HERE")
-    result = check("cub", SOURCES["cub"], folder_of("cub"), class_lists.load("cub"), {"train": 5994, "test": 5794})
+    result = check("cub", READERS["cub"], folder_of("cub"), class_lists.load("cub"), {"train": 5994, "test": 5794})
     assert (result.state, result.ready) == ("missing", False)
     assert "contains $HERE, a variable that is not set" in result.problem
 
@@ -364,15 +364,15 @@ def test_data_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 def test_fingerprint_follows_contents_not_places(official: Path, tmp_path: Path) -> None:
     for name in ("cifar10", "cub", "imagenet"):
         folder = copied(official, name, tmp_path)
-        assert fingerprint(SOURCES[name], folder) == fingerprint(SOURCES[name], official / name)
+        assert fingerprint(READERS[name], folder) == fingerprint(READERS[name], official / name)
     file = tmp_path / "cub" / "CUB_200_2011" / "train_test_split.txt"
     before = file.read_text()
     file.write_bytes(before.replace("\n", "\r\n").encode())  # says the same
-    assert fingerprint(SOURCES["cub"], tmp_path / "cub") == fingerprint(SOURCES["cub"], official / "cub")
+    assert fingerprint(READERS["cub"], tmp_path / "cub") == fingerprint(READERS["cub"], official / "cub")
     file.write_text(
         before.replace("1 1\n", "1 0\n", 1) if "1 1\n" in before[:4] else before.replace("1 0\n", "1 1\n", 1)
     )
-    assert fingerprint(SOURCES["cub"], tmp_path / "cub") != fingerprint(SOURCES["cub"], official / "cub")
+    assert fingerprint(READERS["cub"], tmp_path / "cub") != fingerprint(READERS["cub"], official / "cub")
 
 
 @pytest.mark.parametrize("fault", ["size", "position", "empty", "binary"])
@@ -390,4 +390,4 @@ def test_a_damaged_sheet_is_refused(tmp_path: Path, fault: str) -> None:
     else:
         labels.write_bytes(b"" if fault == "empty" else b"\xff\xfe\x00")
     with pytest.raises(UserError, match=words):
-        SOURCES["sheet"].manifest(folder)
+        READERS["sheet"].manifest(folder)
