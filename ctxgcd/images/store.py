@@ -64,13 +64,13 @@ def open_store(index: Path) -> Store:
             side = int(arrays["side"]) or None
     except (OSError, ValueError, KeyError, EOFError, BadZipFile) as error:
         raise UserError(
-            f"image store {index} cannot be read ({error}); delete it and run again to pack it anew"
+            f"image store {index} cannot be read ({error}); delete it and run the same command again to pack it again"
         ) from None
     total = 3 * (len(offsets) * side**2 if side else int((heights * widths).sum()))
     if not pixels_file(index).exists() or pixels_file(index).stat().st_size != total:
         raise UserError(
-            f"image store {pixels_file(index)} does not have the {total} bytes that its index names; "
-            "delete it and run again"
+            f"image store {pixels_file(index)} does not have the {total} bytes given in its index; "
+            "delete it and run the same command again"
         )
     # Copy on write: torch refuses read-only arrays, and a private mapping leaves the file alone.
     pixels = np.memmap(pixels_file(index), dtype=np.uint8, mode="c", shape=(total // 3, 3))
@@ -78,7 +78,7 @@ def open_store(index: Path) -> Store:
 
 
 def left_out(index: Path) -> dict[str, str]:
-    """Return the images that a store was packed without, each with the reason."""
+    """Return the images that were skipped when a store was packed, each with the reason."""
     with np.load(index) as arrays:
         return dict(json.loads(str(arrays["left_out"])))
 

@@ -1,4 +1,4 @@
-"""What tables and targets need: which rows, which runs, which files, of which benchmarks."""
+"""The rows, runs, files and benchmarks of tables and targets."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ from ctxgcd.pipeline.rows import ROW, parse_row, refuse
 from ctxgcd.pipeline.runs import Run, read_seed
 from ctxgcd.utils.files import read_object
 
-DEMO = "fashion"  # the benchmark that travels with the package
-BASELINE = "simgcd"  # the row that statistics compare with
+DEMO = "fashion"  # the benchmark included in the package
+BASELINE = "simgcd"  # the baseline row of the statistics
 SHOWN = "full-paper"  # the row whose features are drawn
 
 
 def table_rows(params: Params, kind: str, benchmark: str) -> list[str]:
-    """Rows of a benchmark in the tables of a kind, in order, each once."""
+    """Return the unique rows of a benchmark in the tables of a kind, in order."""
     if kind == "main":
         tables = [table for table, of in params.tables.items() if benchmark in of] or [""]
         return list(dict.fromkeys(row for table in tables for row in main_rows(params, table)))
@@ -54,12 +54,12 @@ def table_rows(params: Params, kind: str, benchmark: str) -> list[str]:
 
 
 def main_rows(params: Params, table: str) -> list[str]:
-    """Rows of a main table by its file stem: those that rows_of gives it, else those of rows.main."""
+    """Return the rows of a main table by its file stem: those in rows_of, else those of rows.main."""
     return params.rows_of.get(table, params.rows.main)
 
 
 def sensitivity_points(params: Params, benchmark: str) -> list[tuple[str, float, str]]:
-    """(parameter, value, row) of every point of the grids; where full-paper already stands, the row is full-paper."""
+    """Return (parameter, value, row) of every grid point; the row is full-paper for its own values."""
     base = resolve(params, benchmark, "full-paper", params.seeds[0])
     points = [
         (key, value, "full-paper" if base[key] == value else f"full-paper+{key}={number_text(value)}")
@@ -68,14 +68,14 @@ def sensitivity_points(params: Params, benchmark: str) -> list[tuple[str, float,
     ]
     if {row for _, _, row in points} == {"full-paper"}:
         raise UserError(
-            f"benchmark {benchmark}: the sensitivity grids hold no value beside full-paper's own, so there is "
-            "nothing to compare; add a value under sensitivity"
+            f"benchmark {benchmark}: the sensitivity grids contain only the values of full-paper, so there is "
+            "nothing to compare; add other values under sensitivity"
         )
     return points
 
 
 def table_benchmarks(params: Params, table: str) -> list[str]:
-    """Benchmarks of a table by its file stem: main_ssb, ablation_cub, sensitivity_cub."""
+    """Return the benchmarks of a table by its file stem: main_ssb, ablation_cub, sensitivity_cub."""
     kind, _, rest = table.partition("_")
     if kind == "main":
         if table not in params.tables:
@@ -87,42 +87,42 @@ def table_benchmarks(params: Params, table: str) -> list[str]:
 
 
 def table_runs(params: Params, table: str) -> list[Run]:
-    """Every run that a table needs, each once, in the order of the table."""
+    """Return the unique runs that a table needs, in the order of the table."""
     return [run for benchmark in table_benchmarks(params, table) for run in runs_in(params, table, benchmark)]
 
 
 def runs_in(params: Params, table: str, benchmark: str) -> list[Run]:
-    """The runs of one benchmark in a table by its file stem."""
+    """Return the runs of one benchmark in a table by its file stem."""
     seeds = seeds_of(params, table.partition("_")[0], benchmark)
     return [Run(benchmark, row, seed) for row in rows_in(params, table, benchmark) for seed in seeds]
 
 
 def rows_in(params: Params, table: str, benchmark: str) -> list[str]:
-    """Rows of one benchmark in a table by its file stem."""
+    """Return the rows of one benchmark in a table by its file stem."""
     kind = table.partition("_")[0]
     return main_rows(params, table) if kind == "main" else table_rows(params, kind, benchmark)
 
 
 def runs_of(params: Params, kind: str, benchmark: str) -> list[Run]:
-    """The runs of one benchmark in all tables of a kind."""
+    """Return the runs of one benchmark in all tables of a kind."""
     rows, seeds = table_rows(params, kind, benchmark), seeds_of(params, kind, benchmark)
     return [Run(benchmark, row, seed) for row in rows for seed in seeds]
 
 
 def asked_runs(params: Params, benchmark: str) -> set[Run]:
-    """Every run of a benchmark that a table of any kind asks for."""
+    """Return every run of a benchmark in a table of any kind."""
     asked: set[Run] = set()
     for kind in KINDS:
-        with suppress(UserError):  # a row of PAIRED that is impossible here: that table asks for nothing
+        with suppress(UserError):  # a row of PAIRED that is impossible for this benchmark
             asked.update(runs_of(params, kind, benchmark))
     return asked
 
 
 def table_pairs(params: Params, kind: str, benchmark: str) -> dict[str, str]:
-    """Which row is compared with which, seed by seed, in a table of differences; none in other tables.
+    """Return the pairs of rows that a table of differences compares seed by seed; empty for other tables.
 
-    Changes that change nothing on this benchmark are left out of the rows' names, so that no run is trained under two
-    names, and a row that then equals the other one is left out.
+    Overrides without an effect on this benchmark are removed from the rows' names, so that no run is trained under two
+    names. A pair whose rows are then equal is left out.
     """
     if kind in PAIRED:
         asked: dict[str, str] = getattr(params.rows, PAIRED[kind])
@@ -131,8 +131,8 @@ def table_pairs(params: Params, kind: str, benchmark: str) -> dict[str, str]:
         for row, against in asked.items():
             if short[row] != short[against] and pairs.setdefault(short[row], short[against]) != short[against]:
                 raise UserError(
-                    f"rows.{PAIRED[kind]}: on {benchmark} '{row}' is '{short[row]}', which is compared with "
-                    f"'{pairs[short[row]]}' already; leave one of the two out"
+                    f"rows.{PAIRED[kind]}: on {benchmark}, '{row}' equals '{short[row]}', which is already compared "
+                    f"with '{pairs[short[row]]}'; remove one of the two"
                 )
         return pairs
     if kind != "statistics":
@@ -141,13 +141,13 @@ def table_pairs(params: Params, kind: str, benchmark: str) -> dict[str, str]:
 
 
 def _trained(params: Params, benchmark: str) -> list[str]:
-    """The rows of a benchmark's main and ablation tables whose methods train."""
+    """Return the rows of a benchmark's main and ablation tables whose methods train."""
     rows = [row for kind in ("main", "ablation") for row in table_rows(params, kind, benchmark)]
     return [row for row in dict.fromkeys(rows) if parse_row(row).trains]
 
 
 def _shortest(params: Params, benchmark: str, row: str) -> str:
-    """The row without those of its overrides that its benchmark's parameters say already."""
+    """Return the row without overrides that equal the benchmark's parameters."""
     own = identity(resolve(params, benchmark, row, 0))
     match = ROW.fullmatch(row)
     assert match
@@ -161,7 +161,7 @@ def _shortest(params: Params, benchmark: str, row: str) -> str:
 
 
 def seeds_of(params: Params, kind: str, benchmark: str) -> list[int]:
-    """The training seeds of a benchmark's runs in a table of a kind."""
+    """Return the training seeds of a benchmark's runs in a kind of table."""
     if benchmark not in params.seeds_of:
         return params.seeds
     of = params.seeds_of[benchmark].model_dump()
@@ -170,23 +170,20 @@ def seeds_of(params: Params, kind: str, benchmark: str) -> list[int]:
 
 
 def all_tables(params: Params) -> list[str]:
-    """File stems of the tables that `all_tables` makes."""
+    """Return the file stems of the tables of `all_tables`."""
     asked = params.all_tables
     of_one = [f"{kind}_{b}" for kind in ("ablation", "statistics", "terms") for b in asked.ablation]
     return [*asked.main, *of_one, *(f"sensitivity_{b}" for b in asked.sensitivity)]
 
 
 def planned_rows(params: Params) -> list[dict[str, Any]]:
-    """Every row of the main, ablation and sensitivity tables that its benchmark can have.
-
-    Each with `table`, `benchmark`, `row` and `seeds`.
-    """
+    """Return every possible row of the main, ablation and sensitivity tables, with `table`, `benchmark` and `seeds`."""
     single = [f"{kind}_{b}" for kind in ("ablation", "sensitivity") for b in params.benchmarks]
     planned: list[dict[str, Any]] = []
     for table in [*params.tables, *single]:
         for b in table_benchmarks(params, table):
             seeds = seeds_of(params, table.partition("_")[0], b)
-            with suppress(UserError):  # a grid around a row that is impossible here
+            with suppress(UserError):  # a grid around a row that is impossible for this benchmark
                 rows = [row for row in rows_in(params, table, b) if _is_possible(params, b, row)]
                 planned += [{"table": table, "benchmark": b, "row": row, "seeds": seeds} for row in rows]
     return planned
@@ -201,7 +198,7 @@ def _is_possible(params: Params, benchmark: str, row: str) -> bool:
 
 
 def existing_metrics(params: Params, planned: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The metrics.json of every planned run that exists and was made with the parameters that are asked for now."""
+    """Return the content of metrics.json of every planned run that exists with the current parameters."""
     wanted = {Run(one["benchmark"], one["row"], seed) for one in planned for seed in one["seeds"]}
     found = []
     for run in sorted(wanted):
@@ -219,12 +216,12 @@ def existing_metrics(params: Params, planned: Iterable[dict[str, Any]]) -> list[
 
 
 def benchmark_files(params: Params, benchmark: str) -> list[str]:
-    """Everything that one benchmark ends in: its runs' scores, its own tables, its figures."""
+    """Return all result files of one benchmark: scores of runs, tables and figures."""
     return list(runs_by_file(params, benchmark))
 
 
 def runs_by_file(params: Params, benchmark: str) -> dict[str, list[Run]]:
-    """The runs that each of `benchmark_files` is made from; none for what needs the images alone."""
+    """Return the runs behind each of `benchmark_files`; none for files that only need the images."""
     single = [table for table, of in params.tables.items() if of == [benchmark]]
     kinds = [k for k in ("ablation", "sensitivity") if single or benchmark in getattr(params.all_tables, k)]
     kinds += ["statistics", "terms"] * ("ablation" in kinds)
@@ -243,10 +240,10 @@ def runs_by_file(params: Params, benchmark: str) -> dict[str, list[Run]]:
 
 
 def requested_benchmarks(params: Params, words: Iterable[str]) -> list[str]:
-    """Benchmarks that the words of a command line ask for; those of `all_tables` where no word names any.
+    """Return the benchmarks of the targets of a command line, or those of `all_tables` if no target names one.
 
-    A word is a target: a rule (demo, benchmark_NAME) or a file below results/. Raises UserError for a target
-    whose benchmark, table or row does not exist, before Snakemake builds anything.
+    A target is a rule (demo, benchmark_NAME) or a file below results/. Raises UserError for a target with an unknown
+    benchmark, table or row.
     """
     requested: list[str] = []
     of_all = [benchmark for table in all_tables(params) for benchmark in table_benchmarks(params, table)]
@@ -267,9 +264,9 @@ def requested_benchmarks(params: Params, words: Iterable[str]) -> list[str]:
 
 
 def runs_behind(params: Params, target: str) -> list[Run]:
-    """Every run that a target needs, each once; none of a target that is made without runs.
+    """Return the unique runs that a target needs; none for a target made without runs.
 
-    target: a rule (all_tables, demo, benchmark_NAME) or a file below results/, as requested_benchmarks takes them.
+    target: a rule (all_tables, demo, benchmark_NAME) or a file below results/, as in requested_benchmarks.
     """
     if target == "all_tables":
         runs = [run for table in all_tables(params) for run in table_runs(params, table)]
@@ -288,12 +285,12 @@ def runs_behind(params: Params, target: str) -> list[Run]:
 
 
 def shown_run(params: Params, benchmark: str) -> Run:
-    """The run whose features are drawn."""
+    """Return the run whose features are drawn."""
     return Run(benchmark, SHOWN, seeds_of(params, "main", benchmark)[0])
 
 
 def refuse_unknown_rules(words: Iterable[str], rules: Iterable[str]) -> None:
-    """Raise UserError for a target that is no rule and cannot be a file of ours, by its folder or for want of one."""
+    """Raise UserError for a target that is neither a rule nor in one of the output folders."""
     rules = list(rules)
     for word in words:
         folder = Path(word).parts[0]
@@ -304,10 +301,9 @@ def refuse_unknown_rules(words: Iterable[str], rules: Iterable[str]) -> None:
 
 
 def check(params: Params, words: Sequence[str]) -> list[str]:
-    """Refuse a row of params.yaml that no method reads, and a run behind these targets that cannot be made.
+    """Raise UserError for invalid rows of params.yaml and for impossible runs of the targets; return warnings.
 
-    words: as of requested_benchmarks. A row that a benchmark cannot have is refused when it is asked for alone. Returns
-    warnings.
+    words: targets, as in requested_benchmarks. A row that is impossible for a benchmark is refused only if requested.
     """
     for listed in (*params.rows.model_dump().values(), *params.rows_of.values()):
         for row in listed if isinstance(listed, list) else [*listed, *listed.values()]:
@@ -325,15 +321,16 @@ def check(params: Params, words: Sequence[str]) -> list[str]:
 
 
 def _possible(params: Params, benchmark: str, row: str) -> dict[str, Any]:
-    """The row's parameters; also refuses an estimate without a K to try.
+    """Return the row's parameters. Raises UserError for an estimate without a K to try.
 
-    Of a user's own images the labelled classes are not known yet.
+    The labelled classes of a user's own images are not known yet.
     """
     resolved = resolve(params, benchmark, row, params.seeds[0])
     entry, most = params.benchmarks[benchmark], params.estimate.most
     old = 1 if isinstance(entry, Own) else len(old_classes(entry))
     if resolved["K"] == ESTIMATED and most <= old:
         raise UserError(
-            f"estimate.most is {most}, but benchmark {benchmark}, row {row} has {old} labelled classes; give more"
+            f"estimate.most is {most}, but benchmark {benchmark}, row {row} has {old} labelled classes; give a larger "
+            "value"
         )
     return resolved

@@ -170,7 +170,7 @@ def test_report(found: dict[str, Any], out: Path) -> None:
         assert text in page
     assert "rose, &#34;wild&#34; &lt;b&gt;&amp;" in page
     assert "<b>" not in page
-    assert "batch_size is 16, not 128: there are only 51 images" in page
+    assert "batch_size is reduced from 128 to 16, because there are only 51 images" in page
     assert f"below {found['threshold']:.4f}, as 1% of the unlabelled" in page
     assert "1 repeated line skipped" in page
     assert "1 line without a class skipped" in page
@@ -226,7 +226,7 @@ def test_a_killed_discovery_goes_on_to_the_same_result(place: Place, out: Path, 
     stamp = bank.stat().st_mtime_ns
     again = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     assert again.returncode == 0, again.stderr
-    assert re.search(r"goes on after epoch \d", again.stderr)
+    assert re.search(r"resumed after epoch \d", again.stderr)
     assert "view bank" not in again.stderr
     assert bank.stat().st_mtime_ns == stamp
     assert f"report: {mine / 'report.html'}" in again.stdout
@@ -239,7 +239,7 @@ def test_another_setting_or_other_images_start_clean(place: Place, tmp_path: Pat
     shutil.copytree(place.root / "photos/out", mine, symlinks=True)
     place.discover(str(mine), seed=1)
     said = capsys.readouterr().out
-    assert "with other seed; it is kept until this one is complete" in said
+    assert "with different seed; it is kept until this one is complete" in said
     assert "view bank" not in said
     assert len(list(mine.glob("work/images-*/features-*/run-*"))) == 1
     photos = tmp_path / "photos"
@@ -313,7 +313,7 @@ def test_a_stopped_request_leaves_the_results_of_the_old_one(
     assert begun[0].exists()
     capsys.readouterr()
     place.discover(str(mine), seed=1)
-    assert "goes on after epoch" in capsys.readouterr().out
+    assert "resumed after epoch" in capsys.readouterr().out
     assert [path.parent for path in begun] == list(mine.glob("work/images-*/features-*/run-*"))
 
 
@@ -341,7 +341,7 @@ def test_estimated_k(place: Place, out: Path, tmp_path: Path) -> None:
     assert estimated["K_source"] == "estimated"
     assert 3 <= estimated["K"] <= 12
     assert estimated["K"] in estimated["tried"]
-    assert "How K was estimated" in (mine / "report.html").read_text(encoding="utf-8")
+    assert "Estimation of K" in (mine / "report.html").read_text(encoding="utf-8")
 
 
 def test_new_classes_are_named_by_size() -> None:
@@ -387,10 +387,10 @@ def test_threshold(place: Place, found: dict[str, Any], out: Path, tmp_path: Pat
 @pytest.mark.parametrize(
     ("words", "problem"),
     [
-        (["predict", "nowhere", "photos"], "nowhere holds no model.pt"),
-        (["predict", "out/model", "empty"], "empty holds no image"),
+        (["predict", "nowhere", "photos"], "nowhere contains no model.pt"),
+        (["predict", "out/model", "empty"], "empty contains no images"),
         (["predict", "out/model", "broken"], "none of the 1 images can be decoded, first: "),
-        (["export", "nowhere", "x.onnx"], "nowhere holds no model.pt|export needs"),
+        (["export", "nowhere", "x.onnx"], "nowhere contains no model.pt|export requires"),
         (["predict", "damaged", "broken"], "damaged/model.pt cannot be read"),
         (
             ["discover", "photos", "--labels", "l.csv", "--out", "x", "--classes", "many"],
@@ -434,7 +434,7 @@ def test_a_mistake_is_told_before_torch_is_loaded(tmp_path: Path) -> None:
         "weights of efficientnet_lite0: nowhere.pth does not exist": [*discover, "one.csv", "--weights", "nowhere.pth"],
         "--settings": [*discover, "one.csv", "--settings", "fast"],
         "--threshold is 2.0": ["predict", "model", ".", "--threshold", "2"],
-        "model holds no model.pt": ["export", "model", "x.onnx"],
+        "model contains no model.pt": ["export", "model", "x.onnx"],
     }
     code = (
         "import io, json, sys\nfrom contextlib import redirect_stderr\nfrom ctxgcd.cli.command import main\n"
@@ -495,7 +495,7 @@ TO = ("discover photos --labels l.csv --classes 2 --out", "predict model photos 
         ),
         *((f"{words} gone/o", "gone is a link to nowhere, which does not exist; delete the link") for words in TO),
         ("discover photos --labels l.csv --weights photos --out o", "photos is a folder; give a .pth, .pt or .safe"),
-        ("discover photos --labels l.csv --seed -1 --out o", "--seed is -1; give a whole number from 0 to 4294967295"),
+        ("discover photos --labels l.csv --seed -1 --out o", "--seed is -1; give an integer from 0 to 4294967295"),
         (
             f"predict model photos --out {LONG}",
             f"{LONG} cannot be read or written (File name too long); give a shorter",
@@ -599,10 +599,12 @@ def test_export_gives_what_torch_gives(place: Place, out: Path, tmp_path: Path) 
 def test_an_export_overwrites_an_export_alone(out: Path, tmp_path: Path) -> None:
     theirs, mine = tmp_path / "labels.csv", tmp_path / "model.onnx"
     theirs.write_text("path,class\n")
-    with pytest.raises(UserError, match=r"labels.csv exists and was not written by `ctxgcd export`; name another file"):
+    with pytest.raises(
+        UserError, match=r"labels.csv exists and was not written by `ctxgcd export`; choose another file"
+    ):
         api.export(out / "model", theirs)
     for inside in ("model.pt", "new.onnx"):
-        with pytest.raises(UserError, match="lies in the folder of the model; name a file elsewhere"):
+        with pytest.raises(UserError, match="is in the folder of the model; choose a file in another folder"):
             api.export(out / "model", out / "model" / inside)
     assert theirs.read_text() == "path,class\n"
     assert {path.name for path in (out / "model").iterdir()} == {"model.pt", "params.yaml"}
@@ -613,14 +615,14 @@ def test_an_export_overwrites_an_export_alone(out: Path, tmp_path: Path) -> None
 @with_onnx
 def test_an_export_that_differs_is_refused(out: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(export, "TOLERANCE", -1.0)
-    with pytest.raises(UserError, match="ONNX gives other values than torch"):
+    with pytest.raises(UserError, match="the outputs of ONNX and PyTorch differ"):
         api.export(out / "model", tmp_path / "model.onnx")
     assert not list(tmp_path.iterdir())
 
 
 def test_export_says_what_to_install(out: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(export, "NEEDED", ("json", "onnx_of_the_moon"))
-    with pytest.raises(UserError, match=r"not installed; pip install onnx_of_the_moon"):
+    with pytest.raises(UserError, match=r"not installed; run `pip install onnx_of_the_moon"):
         api.export(out / "model", tmp_path / "model.onnx")
 
 
@@ -633,12 +635,12 @@ FIRST = "deep/er/000.jpg"
     ("text", "classes", "problem"),
     [
         ("", 4, r"other.csv is empty"),
-        ("path,class\n", 4, r"other.csv labels no image; give some images of at least one known class a label"),
+        ("path,class\n", 4, r"other.csv labels no image; label some images of at least one known class"),
         (f"path,class\n{FIRST},\n", 4, r"labels no image"),
         (f"path,klass\n{FIRST},iris\n", 4, r"has the columns path, klass, expected class"),
         (f"{FIRST},iris\n", 4, r"other.csv line 1 is 'deep/er/000.jpg,iris', which names .* must be path,class"),
         (f"sep=;\n{FIRST};iris\n", 4, r"other.csv line 2 is .*; the first line must be path,class"),
-        (f"path,class,name\n{FIRST},0,iris\n", 4, r"has the columns class and name, .* keep just that one"),
+        (f"path,class,name\n{FIRST},0,iris\n", 4, r"has several columns .*: class and name; keep only one"),
         (f"File,Label,Class_name\n{FIRST},0,iris\n", 4, r"has the columns class_name and label, .* call it class"),
         (
             "path,class\ndeep/er/00.jpg,iris\n",
@@ -737,7 +739,7 @@ def test_the_paper_settings_without_a_network(place: Place, tmp_path: Path, monk
     monkeypatch.delenv("CTXGCD_DATA", raising=False)
     monkeypatch.setenv("CTXGCD_MIRROR", (tmp_path / "mirror").as_uri())
     with pytest.raises(
-        UserError, match=r"pth cannot be fetched .*; how to get it: download .* --weights FILE$"
+        UserError, match=r"pth cannot be downloaded .*; how to get it: download .* --weights FILE$"
     ) as raised:
         place.discover(str(tmp_path / "out"), settings="long", backbone=None, weights=None)
     assert "params.yaml" not in str(raised.value)
@@ -746,7 +748,7 @@ def test_the_paper_settings_without_a_network(place: Place, tmp_path: Path, monk
     file = tmp_path / "here/data/raw/weights/dino_vitbase16_pretrain.pth"
     file.parent.mkdir(parents=True)
     file.write_bytes(b"damaged")
-    with pytest.raises(UserError, match=r"is expected; delete it to fetch it again, or download .* --weights FILE$"):
+    with pytest.raises(UserError, match=r"delete it to download it again, or download .* --weights FILE$"):
         place.discover(str(tmp_path / "out"), settings="long", backbone=None, weights=None)
     assert not (tmp_path / "out").exists()
 
@@ -772,7 +774,7 @@ def test_labels_as_spreadsheets_save_them(place: Place, text: str) -> None:
 
 
 def test_our_own_predictions_are_no_labels(place: Place, out: Path, tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=r"in a predictions.csv it is name, while class is a number"):
+    with pytest.raises(UserError, match=r"in predictions.csv, name has the names and class has numbers"):
         place.discover(str(tmp_path / "out"), labels=out / "predictions.csv")
     assert not (tmp_path / "out").exists()
 
@@ -832,11 +834,11 @@ def test_labels_of_files_that_are_left_out(place: Place, tmp_path: Path) -> None
     of, said = read_labels(place.labels(f"path,class\na.png,wren\n{lines}"), photos, paths)
     assert of == {"a.png": "wren"}
     assert said == [
-        "other.csv: ignored the labels of files which are left out, hidden or of a format that is not read: "
-        f"{', '.join(map(repr, left_out))}; save them as JPEG to take them in",
-        "no labelled image of lark can be read, so it is none of the known classes",
+        "other.csv: ignored the labels of files that are hidden or have an unsupported format: "
+        f"{', '.join(map(repr, left_out))}; save them as JPEG to include them",
+        "no labelled image of lark can be read, so it is not a known class",
     ]
-    with pytest.raises(UserError, match="labels no image that can be read, but files which are left out, hidden or"):
+    with pytest.raises(UserError, match="labels only files that are hidden or have"):
         read_labels(place.labels(f"path,class\n{lines}"), photos, paths)
     shutil.copy(photos / "c.HEIC", tmp_path / "g.HEIC")
     for path in ("g.HEIC", "../g.HEIC", str(tmp_path / "g.HEIC")):
@@ -863,7 +865,9 @@ def test_names_that_no_table_can_keep(place: Place, out: Path, tmp_path: Path) -
     assert (predicted["path"].tolist(), about["unreadable"]) == (paths, unreadable)
     for path in paths:
         (photos / path).unlink()
-    with pytest.raises(UserError, match=r"holds no image; .*rename 'a\\rb.png', 'k\\xe4fer.png', .* to take them in"):
+    with pytest.raises(
+        UserError, match=r"contains no images; .*rename 'a\\rb.png', 'k\\xe4fer.png', .* to include them"
+    ):
         images_below(photos)
 
 
@@ -888,8 +892,8 @@ def test_one_labelled_class_of_a_handful_of_images(place: Place, tmp_path: Path)
         ({"backbone": "efficientnet_lite0"}, "do not fit"),
         ({"size": 4}, "--size is 4; give 8 to 1,024 pixels"),
         ({"size": 5000}, "--size is 5000; give 8 to 1,024 pixels"),
-        ({"seed": -1}, "--seed is -1; give a whole number from 0 to 4294967295"),
-        ({"seed": 2**32}, "--seed is 4294967296; give a whole number from 0 to 4294967295"),
+        ({"seed": -1}, "--seed is -1; give an integer from 0 to 4294967295"),
+        ({"seed": 2**32}, "--seed is 4294967296; give an integer from 0 to 4294967295"),
     ],
 )
 def test_options_that_cannot_be_used(place: Place, tmp_path: Path, changes: dict[str, Any], problem: str) -> None:
@@ -911,8 +915,8 @@ def test_what_a_camera_and_a_careless_hand_leave(place: Place, tmp_path: Path) -
     assert table(tmp_path / "out/unreadable.csv")["path"].tolist() == ["gone.jpg"]
     for note in (
         "other.csv: 'wren' and 'Wren' count as two classes",
-        "files that are not read: 1 .gif, 1 .heic; save them as JPEG to take them in",
-        "no labelled image of lark can be read, so it is none of the known classes",
+        "unsupported files: 1 .gif, 1 .heic; save them as JPEG to include them",
+        "no labelled image of lark can be read, so it is not a known class",
     ):
         assert note in found["notes"]
 
@@ -936,15 +940,15 @@ def test_nothing_is_written_over(
     assert predict(*own) == predict(*own)
     with pytest.raises(SystemExit, match="2"):
         predict("--threshold", "nan")
-    assert "--threshold is nan; a score lies between -1 and 1" in capsys.readouterr().err
+    assert "--threshold is nan; give a number between -1 and 1" in capsys.readouterr().err
     (tmp_path / "file").touch()
-    with pytest.raises(UserError, match="file is a file; name a new or an empty folder with --out"):
+    with pytest.raises(UserError, match="file is a file; give a new or empty folder with --out"):
         place.discover(str(tmp_path / "file"))
 
 
 def test_a_folder_of_other_files_is_left_alone(place: Place) -> None:
     for out in ("photos", "."):
-        with pytest.raises(UserError, match="holds other files; name a new or an empty folder"):
+        with pytest.raises(UserError, match="contains other files; give a new or empty folder"):
             place.discover(out)
 
 

@@ -181,7 +181,9 @@ def test_a_download_that_fails_leaves_no_empty_folder(server: Behaviour, tmp_pat
     server.statuses = [404]
     assert "HTTP 404" in refused(server, tmp_path / "new" / "folder")
     assert list(tmp_path.iterdir()) == []
-    assert "gave a wrong file" in refused(server, tmp_path / "new" / "folder", checksum=sha256(b"other"))
+    assert "has a wrong checksum and was removed" in refused(
+        server, tmp_path / "new" / "folder", checksum=sha256(b"other")
+    )
     assert list(tmp_path.iterdir()) == []
     (tmp_path / "old").mkdir()
     server.statuses = [404]
@@ -238,7 +240,7 @@ def test_server_that_ignores_ranges(server: Behaviour, tmp_path: Path) -> None:
 def test_server_that_ignores_ranges_and_is_always_cut(server: Behaviour, tmp_path: Path) -> None:
     server.ranges, server.cuts = False, [100_000] * 50
     sentence = refused(server, tmp_path, retries=2)
-    assert "(the connection was cut); 0.1 MB are kept" in sentence
+    assert "(the connection was interrupted); 0.1 MB are kept" in sentence
     assert len(server.log) == 3
     assert part(tmp_path).stat().st_size == 100_000
 
@@ -256,7 +258,7 @@ def test_unmarked_change_is_found_by_the_checksum(server: Behaviour, tmp_path: P
     server.content, server.etag, server.cuts = b"x" * len(CONTENT), None, [100_000] + [0] * 9
     refused(server, tmp_path, retries=1)
     server.content, server.cuts = CONTENT, []
-    assert "gave a wrong file" in refused(server, tmp_path)
+    assert "has a wrong checksum and was removed" in refused(server, tmp_path)
     assert get(server, tmp_path) == CONTENT
 
 
@@ -297,14 +299,14 @@ def test_login_page_is_not_taken_for_the_file(server: Behaviour, tmp_path: Path)
     server.content, server.etag, server.cuts = b"<html>please log in", None, []
     server.ranges = False
     sentence = refused(server, tmp_path, expected_bytes=len(CONTENT))
-    assert "it offers 19 bytes where the official file has 400,000" in sentence
+    assert "the file has 19 bytes, but the official file has 400,000" in sentence
     assert part(tmp_path).stat().st_size == 100_000  # what came before stays
 
 
 def test_missing_file_is_told_at_once(server: Behaviour, tmp_path: Path) -> None:
     server.statuses = [404] * 9
     sentence = refused(server, tmp_path)
-    assert sentence == f"{server.address}/a.tgz cannot be fetched (HTTP 404 Not Found); how to get it: {ELSEWHERE}"
+    assert sentence == f"{server.address}/a.tgz cannot be downloaded (HTTP 404 Not Found); how to get it: {ELSEWHERE}"
     assert len(server.log) == 1
 
 
@@ -323,14 +325,14 @@ def test_no_way_to_the_server(tmp_path: Path, address: str, capsys: pytest.Captu
         with socket.create_server(("127.0.0.1", 0)) as free:
             address = f"http://127.0.0.1:{free.getsockname()[1]}"
     sentence = refused(Behaviour(address=address), tmp_path)
-    assert sentence.startswith(f"{address}/a.tgz cannot be fetched (")
+    assert sentence.startswith(f"{address}/a.tgz cannot be downloaded (")
     assert sentence.endswith(f"how to get it: {ELSEWHERE}")
     assert "next try" not in capsys.readouterr().out
 
 
 def test_server_that_announces_more_than_it_sends(server: Behaviour, tmp_path: Path) -> None:
     server.headers, server.ranges = {"Content-Length": "400001"}, False
-    assert "(the connection was cut); 0.4 MB are kept" in refused(server, tmp_path, retries=1)
+    assert "(the connection was interrupted); 0.4 MB are kept" in refused(server, tmp_path, retries=1)
 
 
 def test_server_that_announces_no_length(server: Behaviour, tmp_path: Path) -> None:
@@ -480,7 +482,7 @@ def test_harmful_members_stop_everything(tmp_path: Path, name: str, strip: int) 
     archive = pack(tmp_path / "a.tgz", {"first": b"1", name: HARMFUL[name]})
     folder = tmp_path / "outer" / "folder"
     folder.mkdir(parents=True)
-    with pytest.raises(UserError, match=f"not safe to unpack: its member '{name}' .*nothing was unpacked"):
+    with pytest.raises(UserError, match=f"not safe to unpack, because its member '{name}' .*nothing was unpacked"):
         unpack(archive, folder, strip=strip)
     assert list((tmp_path / "outer").rglob("*")) == [folder]
 
@@ -507,7 +509,7 @@ def test_damaged_archive(tmp_path: Path, damage: str) -> None:
     else:
         content = bytearray({"cut": content[:300_000], "text": b"no archive", "empty": b""}[damage])
     archive.write_bytes(content)
-    with pytest.raises(UserError, match=r"a\.tgz is damaged \(.+\); delete it and get it again$") as caught:
+    with pytest.raises(UserError, match=r"a\.tgz is damaged \(.+\); delete it and download it again$") as caught:
         unpack(archive, tmp_path / "folder")
     assert "\n" not in str(caught.value)
     assert tree(tmp_path / "folder") == {}
@@ -598,10 +600,10 @@ def test_fetch_from_a_mirror(
     fetch("cifar10", folder, ELSEWHERE)
     assert len(SOURCES["cifar10"].manifest(folder)) == 30
     assert {path.name for path in folder.iterdir()} <= {"cifar-10-batches-py", ".fetch.lock"}
-    assert capsys.readouterr().out.splitlines()[-1] == f"{folder} has the files of cifar-10-python.tar.gz now"
+    assert capsys.readouterr().out.splitlines()[-1] == f"cifar-10-python.tar.gz unpacked to {folder}"
     monkeypatch.setenv("CTXGCD_MIRROR", "http://no-such-host.invalid")
     fetch("cifar10", folder, ELSEWHERE)
-    assert capsys.readouterr().out == f"{folder} has the files of cifar-10-python.tar.gz already; nothing to do\n"
+    assert capsys.readouterr().out == f"{folder} already has the files of cifar-10-python.tar.gz; skipped\n"
     assert len(server.log) == (scheme == "http")
 
 
@@ -628,19 +630,21 @@ def test_second_fetch_waits_and_finds_the_files(
     second.join(timeout=5)
     assert not second.is_alive()
     lines = capsys.readouterr().out.splitlines()
-    assert lines[0] == f"another fetch works in {folder}; waiting for its end"
-    assert lines[-1].endswith("already; nothing to do")
+    assert lines[0] == f"waiting for another download to {folder}"
+    assert lines[-1].endswith("cifar-10-python.tar.gz; skipped")
 
 
 def test_archive_without_its_files(mirror: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CTXGCD_MIRROR", f"file://{mirror}")
     monkeypatch.setitem(ARCHIVES, "cifar10", replace(ARCHIVES["cifar10"], unpacks_to=("absent",)))
-    with pytest.raises(UserError, match="has no absent; how to get it: ask the librarian"):
+    with pytest.raises(UserError, match="does not contain absent; how to get it: ask the librarian"):
         fetch("cifar10", tmp_path / "data", ELSEWHERE)
 
 
 def test_wrong_requests(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(UserError, match=r"'scars' cannot be fetched .*cifar10, cifar100, cub, aircraft.*ask the lib"):
+    with pytest.raises(
+        UserError, match=r"'scars' cannot be downloaded .*cifar10, cifar100, cub, aircraft.*ask the lib"
+    ):
         fetch("scars", tmp_path, ELSEWHERE)
     with pytest.raises(UserError, match=r"\$NOWHERE, a variable that is not set"):
         fetch("cub", Path("$NOWHERE/cub"), ELSEWHERE)
@@ -648,7 +652,9 @@ def test_wrong_requests(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
     with pytest.raises(UserError, match=r"CTXGCD_MIRROR is '/some/folder', expected the address"):
         fetch("cub", tmp_path, ELSEWHERE)
     monkeypatch.setenv("CTXGCD_MIRROR", f"file://{tmp_path}")
-    with pytest.raises(UserError, match=r"No such file or directory.*ask the librarian \(or name a mirror"):
+    with pytest.raises(
+        UserError, match=r"No such file or directory.*ask the librarian \(or set CTXGCD_MIRROR to a mirror"
+    ):
         fetch("cub", tmp_path / "cub", ELSEWHERE)
 
 

@@ -302,7 +302,7 @@ def test_a_stream_of_the_training_is_refused(tmp_path: Path, name: str) -> None:
             return super().before_epoch(network, look)
 
     made, _ = begun(tmp_path, Taking)
-    with pytest.raises(ValueError, match=f"'{name}' is no stream of a method's own"):
+    with pytest.raises(ValueError, match=f"'{name}' is a reserved stream"):
         made.train()
 
 
@@ -857,7 +857,7 @@ def test_a_method_with_a_cut_of_its_own_needs_fresh_views(
     tmp_path: Path, kept: Path, split: pd.DataFrame, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     add_method(monkeypatch, "cut", OwnCut)
-    with pytest.raises(UserError, match=r"benchmark mine, row cut: the method cuts the backbone .* give view_bank 0"):
+    with pytest.raises(UserError, match=r"benchmark mine, row cut: the method overrides .* set view_bank to 0"):
         made_run(tmp_path / "state", split, kept, method="cut")
 
 

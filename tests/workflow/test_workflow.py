@@ -691,11 +691,13 @@ def test_a_split_that_stays_gives_its_runs_back(another: Project) -> None:
     added("ctxgcd/benchmarks/readers/aircraft.py")(another)
     target = "results/runs/aircraft/full-paper/seed0/metrics.json"
     told = another.call("why", target).output
-    reason = "its split is made again (ctxgcd/benchmarks/readers/aircraft.py changed); a finished run is in work/runs/"
+    reason = (
+        "its split is made again (ctxgcd/benchmarks/readers/aircraft.py changed); a finished run is cached in work/"
+    )
     assert f"aircraft/full-paper/seed0: {reason}" in told
     made = another.call("--cores", "2", target)
     assert made.code == 0, made.output
-    assert "this run was finished before; taken from work/runs/" in made.output
+    assert "this run is already finished; copied from work/runs/" in made.output
     assert "epoch 1/" not in made.output
 
 
@@ -719,10 +721,13 @@ def test_declared_equality_runs_nothing(another: Project) -> None:
     assert another.dry("all_tables").trainings == {("aircraft", "full-paper", 0)}
     told = another.call("why", target).output
     assert "1 run would be made, 0 up to date" in told
-    assert "a finished run of equal code is in work/runs/" in told or "a finished run is in work/runs/" in told
+    assert (
+        "a finished run with equal code is cached in work/runs/" in told
+        or "a finished run is cached in work/runs/" in told
+    )
     again = another.call("--cores", "2", target)
     assert again.code == 0, again.output
-    assert "this run was finished before" in again.output
+    assert "this run is already finished" in again.output
     assert "epoch 1/" not in again.output
 
 
@@ -789,7 +794,7 @@ def test_faster_settings_are_rows_of_a_table_of_their_own(done: Project) -> None
     run = json.loads((done.folder / folder_of((OWN, row, 0)) / "metrics.json").read_text())
     assert (run["parameters"]["precision"], run["parameters"]["view_bank"]) == ("bf16", 2)
     log = (done.folder / f"work/logs/train/{OWN}/{row}/seed0.log").read_text()
-    assert ("precision float32 would be faster" in log) != has_bf16(torch.device("cpu"))
+    assert ("precision float32 is faster" in log) != has_bf16(torch.device("cpu"))
     kept = {np.load(file, mmap_mode="r").dtype.name for file in done.folder.glob(f"work/features/{OWN}-*/*-bf16.npy")}
     assert kept == {"float16"}
 
@@ -926,7 +931,7 @@ def test_more_than_the_images_of_a_folder_is_refused_before_packing(
 def test_a_warm_up_of_the_whole_training_is_refused_in_the_dry_run(tiny: Project, tmp_path: Path) -> None:
     project = tiny.copy(tmp_path / "project")
     project.change(lambda content: content["benchmarks"][OWN].update(methods={"full": {"T_warm": 15}}))
-    refused(project.call("-n", "all_tables"), f"benchmark {OWN}, row full-paper: ", "epoch 15 of 4; lower T_warm")
+    refused(project.call("-n", "all_tables"), f"benchmark {OWN}, row full-paper: ", "epoch 15 of 4; decrease T_warm")
 
 
 @pytest.mark.parametrize("words", [("-n", "all_tables"), ("--cores", "1", "demo"), ("plan", "demo"), ("--unlock",)])

@@ -1,1 +1,1 @@
-"""One module per layout of images on disk."""
+"""Readers: one module for each layout of images on disk."""

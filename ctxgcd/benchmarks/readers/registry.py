@@ -1,4 +1,4 @@
-"""The data sources by the name that params.yaml calls them by; one is imported when it is asked for."""
+"""The registry of data sources by their name in params.yaml. Sources are imported when they are used."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ if TYPE_CHECKING:
 
 
 class Reader(NamedTuple):
-    """A reader by `module:name`.
+    """A reader, as `module:name` of its objects.
 
     Attributes:
-        source: its Source, which lists the images.
-        images: what opens them, (folder, paths) -> images in RGB; the code that an image store depends on.
+        source: the Source, which lists the images.
+        images: the function that opens images, (folder, paths) -> images in RGB; image stores depend on its code.
     """
 
     source: str
@@ -63,5 +63,5 @@ def source_of(section: Mapping[str, Any]) -> Source:
 
 
 def images_of(reader: str) -> Callable[[Path, Sequence[str]], Iterator[Image.Image]]:
-    """Return what opens a reader's images; it imports nothing that lists them, where that is another module."""
+    """Return the function that opens a reader's images, without importing other modules of the reader."""
     return cast("Callable[[Path, Sequence[str]], Iterator[Image.Image]]", resolve_name(READERS[reader].images))
