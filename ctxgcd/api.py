@@ -1,4 +1,4 @@
-"""The commands as functions of the same names; importing this loads neither torch nor pandas."""
+"""The Python API: each command as a function of the same name. Importing it loads neither torch nor pandas."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 if TYPE_CHECKING:
     import pandas as pd
 
-# What a function needs is imported inside it: a command must not wait for the libraries of the others.
+# Functions import their dependencies when called, so that a command does not load the libraries of the others.
 
 
 def diff(
@@ -19,14 +19,14 @@ def diff(
 
     Args:
         first, second: names under `settings` of params.yaml, or rows such as `full-paper+tau=1.0`.
-        benchmark: take the values that hold for it; needed for rows.
-        params: file of the parameters.
+        benchmark: compare the values for this benchmark; required for rows.
+        params: the parameter file.
 
     Returns:
-        Key -> (value of first, value of second), None where a row does not read the value.
+        Key -> (value of first, value of second); None if a row does not read the value.
 
     Raises:
-        UserError: a name does not exist, or the two are not of one kind.
+        UserError: a name does not exist, or one is a row and the other are settings.
     """
     from ctxgcd.config import read
     from ctxgcd.pipeline.diff import differences
@@ -44,28 +44,29 @@ def evaluate(
     join_by: Literal["path", "id"] | None = None,
     allow_missing: bool = False,
 ) -> dict[str, Any]:
-    """Score predictions of any code against the true classes, as the workflow scores its own.
+    """Score predictions of any code against the true classes, with the same metrics as the workflow.
 
     Args:
-        predictions: CSV file or DataFrame with a column path (or file, filename, image) or id, and predicted (or
-            prediction, pred, class, class_name, label; the first that is there): any labels.
-        truth: the same with class_id, class, true_class, class_name or label (the first that is there), and maybe old
-            (0 or 1). Of a table with a column role, as results/splits/NAME.csv, the images of one set alone are scored.
-        old: the Old classes, where they are not to be taken from the column: a file of one class a line, or classes.
-        set: with a column role: `unlabelled` (default) or `test`.
-        clusters: the K that was assumed; without it the number of empty clusters is not known.
-        join_by: column that names an image in both; default: path where both have it, else id.
-        allow_missing: score the images that have a prediction, where others have none.
+        predictions: CSV file or DataFrame with a column path (or file, filename, image) or id, and a column predicted
+            (or prediction, pred, class, class_name, label; the first existing one) with any labels.
+        truth: CSV file or DataFrame with the same image column, a column class_id, class, true_class, class_name or
+            label (the first existing one), and optionally old (0 or 1). If it has a column role, as
+            results/splits/NAME.csv, only the images of one set are scored.
+        old: the Old classes, which replace the column old: a file with one class per line, or classes.
+        set: the scored set if the truth has a column role: `unlabelled` (default) or `test`.
+        clusters: the assumed number of clusters; without it the number of empty clusters is unknown.
+        join_by: column that identifies images in both tables; default: path if both have it, else id.
+        allow_missing: score only the images that have a prediction.
 
     Returns:
-        `scores`, a list of {metric, n, all, old, new} for each of names.METRICS, in percent, None where not defined
-        (all but All without Old classes); `set`, `n`, `joined_by`; `clusters`, `clusters_found`, `empty_clusters`;
-        `classes`, `old_classes`, `old_share` (percent of images); `histogram`, predicted label -> images; `notes`,
-        sentences on what was left out.
+        `scores`, a list of {metric, n, all, old, new} for each of names.METRICS, in percent, None if not defined
+        (without Old classes, only All is defined); `set`, `n`, `joined_by`; `clusters`, `clusters_found`,
+        `empty_clusters`; `classes`, `old_classes`, `old_share` (percent of images); `histogram`, predicted label ->
+        number of images; `notes`, sentences on ignored rows.
 
     Raises:
-        UserError: a table cannot be read or joined, says two things of one image, or has columns of classes that name
-            different ones.
+        UserError: a table cannot be read or joined, has different rows for one image, or has several class columns
+            that differ.
     """
     from ctxgcd.evaluation.other_codes import score_given
     from ctxgcd.utils.user_tables import as_table
@@ -93,28 +94,28 @@ def discover(
     size: int | None = None,
     seed: int = 0,
 ) -> dict[str, Any]:
-    """Find the classes of a folder's images, a few of which are labelled; write them to `out` with a report.
+    """Find the classes of a folder of images from a few labels; write predictions, a model and a report to `out`.
 
     Args:
-        folder: images at any depth; hidden files are left out, links are followed.
+        folder: images at any depth; hidden files are skipped, links are followed.
         labels: CSV with path (relative to `folder`) and class of the labelled images.
-        out: a new folder, or one of a discovery: the same one resumes where it was interrupted; the results of another
-            one are replaced when the new ones are complete.
-        classes: known and new ones together; `auto` estimates them.
+        out: a new folder, or the folder of a discovery. The same interrupted discovery is resumed; the results of
+            another one are overwritten when the new results are complete.
+        classes: number of known and new classes together; `auto` estimates it.
         settings: quick or long.
-        backbone: efficientnet_lite0, dino_vitb16 or, with `weights`, any timm model; default: that of the settings.
-        weights: file of the backbone's weights.
-        size: pixels of the square views; default: that of the settings.
-        seed: of the training, 0 to 4294967295.
+        backbone: efficientnet_lite0, dino_vitb16 or, with `weights`, any timm model; default: set by `settings`.
+        weights: file with the backbone's weights.
+        size: side of the square views in pixels; default: set by `settings`.
+        seed: training seed, 0 to 4294967295.
 
     Returns:
         `images`, `labelled`, `unreadable` (counts), `known`, `K`, `K_source` (given or estimated), `tried` (K ->
-        accuracy on the labelled images, None where K was given), `found` (classes that have unlabelled images),
-        `threshold` (predict's), `notes` and `adapted` (sentences on what was left out, and on values that so few images
-        changed).
+        accuracy on the labelled images, None if K was given), `found` (number of classes with unlabelled images),
+        `threshold` (of `predict`), `notes` (sentences on skipped images) and `adapted` (sentences on values that were
+        reduced for few images).
 
     Raises:
-        UserError: what was given cannot be used, or `out` cannot be written.
+        UserError: an argument is invalid, or `out` cannot be written.
     """
     from ctxgcd.discover.checks import ask
 
@@ -129,7 +130,7 @@ def discover(
         size=size,
         seed=seed,
     )
-    from ctxgcd.discover import discovery  # torch, once it is known that this can be done
+    from ctxgcd.discover import discovery  # imports torch, after all checks
 
     return discovery.discover(asked)
 
@@ -137,16 +138,16 @@ def discover(
 def predict(
     model: Path | str, folder: Path | str, *, threshold: float | None = None
 ) -> tuple[pd.DataFrame, dict[str, Any]]:
-    """Give each image of a folder a class of a discovery.
+    """Predict the classes of new images with the model of a discovery.
 
     Args:
         model: the folder OUT/model.
         folder: images at any depth.
-        threshold: an image whose score is lower is none of these classes; default: the model's, the score that 1% of
-            the unlabelled images of its training stayed below.
+        threshold: images with a lower score are none of these classes; default: the threshold of the model, the 1%
+            quantile of the unlabelled training images' scores.
 
     Returns:
-        A row for each image that can be read (path, class, name, confidence, nearest, score, none_of_these as 0 or 1),
+        A row for each readable image (path, class, name, confidence, nearest, score, none_of_these as 0 or 1),
         and {threshold, unreadable: path -> reason}.
 
     Raises:
@@ -161,16 +162,16 @@ def predict(
 
 
 def export(model: Path | str, out: Path | str) -> dict[str, Any]:
-    """Write the model of a discovery as ONNX, and compare its outputs with torch's.
+    """Write the model of a discovery as ONNX, and compare its outputs with those of PyTorch.
 
-    Input `images`: float [n, 3, crop, crop], RGB 0..1; outputs `cosines` and `confidences`: float [n, K]. What else an
-    application needs (class names, threshold, resizing) is in the file's metadata.
+    Input `images`: float [n, 3, crop, crop], RGB 0..1; outputs `cosines` and `confidences`: float [n, K]. The metadata
+    of the file contains the class names, the threshold and the resizing.
 
     Returns:
-        `difference`, the largest one between the outputs of both, and the metadata.
+        `difference`, the largest difference between the outputs, and the metadata.
 
     Raises:
-        UserError: the model cannot be used, `out` cannot be written or holds another file, a package of the extra
+        UserError: the model cannot be used, `out` cannot be written or is another file, a package of the extra
             `export` is missing, or the outputs differ.
     """
     from ctxgcd.discover.checks import ask_to_export

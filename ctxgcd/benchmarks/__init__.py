@@ -1,1 +1,1 @@
-"""The benchmarks: readers, class lists, the split rule, the data check."""
+"""Benchmarks: readers, class lists, splits and the data check."""

@@ -1,4 +1,4 @@
-"""Which benchmarks are there, complete and official, told before anything is trained."""
+"""The data check: tests whether a benchmark's data is available, complete and official."""
 
 from __future__ import annotations
 
@@ -25,9 +25,12 @@ State = Literal["found", "missing", "wrong"]
 
 @dataclass(frozen=True)
 class CheckResult:
-    """One benchmark's state. `expected` and `found` count train, test and classes; 0 or absent: not known.
+    """The state of one benchmark.
 
-    `problem` says why it cannot be used; `remarks` what else to know.
+    Attributes:
+        expected, found: numbers of train images, test images and classes; 0 or absent if unknown.
+        problem: why the data cannot be used, or an empty string.
+        remarks: further notes for the user.
     """
 
     benchmark: str
@@ -41,7 +44,7 @@ class CheckResult:
 
     @property
     def ready(self) -> bool:
-        """Whether runs of this benchmark can start."""
+        """Return whether runs of this benchmark can start."""
         return self.state == "found"
 
 
@@ -53,12 +56,12 @@ def check(
     expected: Mapping[str, int],
     draw: Mapping[str, Any] | None = None,
 ) -> CheckResult:
-    """Compare the files on disk with the official counts of images of listed classes; decodes nothing.
+    """Compare the files on disk with the expected numbers of images and classes, without decoding images.
 
     Args:
-        class_list: the versioned list; None for own images, whose classes the folder tells.
-        expected: counts of `train`, `test` and `classes`; 0 or absent means that none is known.
-        draw: `seed` and `labelled_share` of the split, which is then tried too.
+        class_list: the versioned list; None for own images, whose folder defines the classes.
+        expected: numbers of `train`, `test` and `classes`; 0 or absent if unknown.
+        draw: `seed` and `labelled_share` of the split; if given, the split is checked too.
     """
     found = dict.fromkeys((*PARTS, "classes"), 0)
     if class_list:
@@ -93,7 +96,7 @@ def check(
     ]
     if differ:
         right = (
-            "write the right ones in params.yaml" if isinstance(reader, OwnImages) else "get the complete official data"
+            "correct the numbers in params.yaml" if isinstance(reader, OwnImages) else "get the complete official data"
         )
         return result("wrong", f"{'; '.join(differ)}; {right}")
     if draw:
@@ -103,14 +106,14 @@ def check(
             unseen = sorted(set(split.loc[split["old"] == 1, "class_name"]) - _labelled_classes(split))
         except UserError as error:
             return result("wrong", str(error))
-    # Class folders are the disk itself, and of packed files each row was read; other lists may name absent images.
+    # Class folders and packed files were read from disk; other lists may name missing images.
     if reader.list_files(folder) and not reader.packed and (absent := _absent(folder, listed["path"])):
-        return result("missing", f"{len(absent):,} listed images are not there, first {folder / absent[0]}")
+        return result("missing", f"{len(absent):,} listed images are missing, first {folder / absent[0]}")
     remarks = list(reader.remarks(folder, manifest))
     if draw and unseen:
-        remarks.append(f"{len(unseen)} labelled classes have no image in D^l, first {unseen[0]!r}: too few images")
+        remarks.append(f"{len(unseen)} labelled classes have no image in D^l (too few images), first {unseen[0]!r}")
     if no_test:
-        remarks.append(f"no official test part (optional), so inductive columns stay empty: no {reader.test_files[0]}")
+        remarks.append(f"the optional test part {reader.test_files[0]} is missing, so inductive columns stay empty")
     return result("found", remarks=remarks)
 
 
@@ -129,7 +132,7 @@ def _labelled_classes(split: pd.DataFrame) -> set[str]:
 
 
 def _absent(folder: Path, paths: Iterable[str]) -> list[str]:
-    """Return listed files that are not on disk, with one listing a folder."""
+    """Return the listed files that are missing on disk; each folder is listed once."""
     listings: dict[str, set[str]] = {}
     absent = []
     for path in paths:
@@ -142,7 +145,7 @@ def _absent(folder: Path, paths: Iterable[str]) -> list[str]:
 
 
 def _files_in(folder: Path) -> set[str]:
-    """Return the names of plain files in a folder; none where it cannot be read."""
+    """Return the names of regular files in a folder; none if it cannot be read."""
     try:
         with os.scandir(folder) as entries:
             return {entry.name for entry in entries if entry.is_file()}

@@ -1,4 +1,4 @@
-"""Which raw classes of a benchmark are old and which are new: versioned lists that need no data."""
+"""Versioned lists of the Old and New classes of benchmarks, which do not depend on the data."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ FOLDER = Path(__file__).parent / "class_lists"
 
 @dataclass(frozen=True)
 class ClassList:
-    """Old and new classes as raw 0-based ids, in the order that gives the class ids 0..k-1 (old, then new).
+    """Old and New classes as raw 0-based ids, in the order of the class ids 0..k-1 (Old, then New).
 
-    `classes` is the size of the raw class index. `names`, where given, are the folder names of old + new:
-    data in which a class has another name is refused.
+    `classes` is the size of the raw class index. `names`, if given, are the folder names of old + new: data with other
+    class names is refused.
     """
 
     name: str
@@ -34,29 +34,29 @@ class ClassList:
         if not self.old or not self.new:
             raise UserError(
                 f"class list {self.name!r} has {len(self.old)} old and {len(self.new)} new classes, "
-                "expected at least one of each; choose other classes"
+                "but expected at least one of each; choose other classes"
             )
         if len(set(listed)) != len(listed) or not all(0 <= raw < self.classes for raw in listed):
             raise UserError(
-                f"class list {self.name!r} repeats a class or leaves 0..{self.classes - 1}; "
+                f"class list {self.name!r} repeats a class or has one outside 0..{self.classes - 1}; "
                 "list each raw class once, as old or as new"
             )
 
     @property
     def k(self) -> int:
-        """Number of classes, old and new together."""
+        """Return the number of classes, Old and New together."""
         return len(self.old) + len(self.new)
 
     @property
     def sha256(self) -> str:
-        """Hash of old and new classes in their order, for the record of a split."""
+        """Return a hash of the Old and New classes in order, recorded with a split."""
         return hashlib.sha256(json.dumps([self.old, self.new]).encode()).hexdigest()
 
     def subset(self, classes: Sequence[int]) -> ClassList:
-        """Keep only the given raw classes, in the order of this list."""
+        """Return a list with only the given raw classes, in the order of this list."""
         kept = set(classes)
         if unknown := sorted(kept - set(self.old) - set(self.new)):
-            raise UserError(f"class list {self.name!r} has no raw class {unknown[0]}; choose among its classes")
+            raise UserError(f"class list {self.name!r} has no raw class {unknown[0]}; choose from its classes")
         names = dict(zip(self.old + self.new, self.names, strict=False))
         return replace(
             self,
@@ -67,11 +67,14 @@ class ClassList:
 
 
 def load(name: str, classes: Literal["all"] | int | Sequence[int] = "all") -> ClassList:
-    """Return a class list by name, or of it the first n or the given raw classes; UserError with the valid names."""
+    """Return a class list by name, with all, the first n or the given raw classes.
+
+    Raises UserError, with the valid names, for an unknown list.
+    """
     path = FOLDER / f"{name}.json"
     valid = sorted(file.stem for file in FOLDER.glob("*.json"))
     if name not in valid:
-        raise UserError(f"no class list {name!r}{nearest(name, valid)}; valid: {', '.join(valid)}")
+        raise UserError(f"unknown class list {name!r}{nearest(name, valid)}; valid: {', '.join(valid)}")
     content: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
     listed = ClassList(
         name=content["name"],

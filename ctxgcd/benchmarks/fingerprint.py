@@ -1,4 +1,4 @@
-"""What names the raw data of a benchmark: its contents, never its place or its time stamps."""
+"""Fingerprints of a benchmark's raw data, which depend on its contents, not on its location or time stamps."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from ctxgcd.utils.files import file_sha256
 
 
 def fingerprint(reader: Reader, folder: Path) -> str:
-    """Return a sha256 over what the official files say of every image, and over every byte of a user's own images.
+    """Return a SHA-256 of the list of official images, or of the list and all bytes of a user's own images.
 
-    Official images are known by their names, classes and counts; of one's own nothing else tells what they are.
-    Raises UserError or OSError where the data cannot be read.
+    The names, classes and numbers identify official images; a user's own images are identified by their content.
+    Raises UserError or OSError if the data cannot be read.
     """
     manifest = reader.manifest(folder)
     digest = hashlib.sha256(manifest.to_csv(index=False).encode())
@@ -28,7 +28,7 @@ def fingerprint(reader: Reader, folder: Path) -> str:
 
 
 def stamp(reader: Reader, folder: Path) -> str:
-    """Return a hash that changes whenever a file of the data may have: places, sizes, times, and inodes."""
+    """Return a hash of the paths, sizes, times and inodes of the data, which changes if a file may have changed."""
     digest = hashlib.sha256()
     for file in [folder, *reader.stamped(folder)]:
         found = file.stat()

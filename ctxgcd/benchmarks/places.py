@@ -1,4 +1,4 @@
-"""Where the files of benchmarks lie."""
+"""Locations of the benchmarks' data."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ EMBEDDED = "embedded/"
 
 
 def embedded(name: str) -> Path:
-    """Return the folder of a benchmark that travels inside the package."""
+    """Return the folder of a benchmark included in the package."""
     return Path(__file__).parent / "embedded" / name
 
 
 def folder_of(benchmark_folder_name: str) -> Path:
-    """Return the folder of a benchmark: inside the package for `embedded/NAME`, else below CTXGCD_DATA.
+    """Return the folder of a benchmark: in the package for `embedded/NAME`, else below CTXGCD_DATA.
 
-    CTXGCD_DATA_NAME names the place of one folder (CTXGCD_DATA_CUB that of `cub`) and wins over both. Variables
-    and `~` are expanded; a variable that is not set stays as it is and the data check names it.
+    CTXGCD_DATA_NAME sets a single folder (CTXGCD_DATA_CUB for `cub`) and takes precedence over both. Variables and `~`
+    are expanded; a variable that is not set is kept, and the data check reports it.
     """
     if own := os.environ.get(variable_of(benchmark_folder_name)):
         return _expanded(own)
@@ -32,20 +32,20 @@ def folder_of(benchmark_folder_name: str) -> Path:
 
 
 def place_of(section: Mapping[str, Any]) -> Path:
-    """Return the folder of a benchmark by its section of params.yaml: a user's own `path`, or an official `folder`."""
+    """Return the folder of a benchmark by its section of params.yaml: `path` of own images, else `folder`."""
     return _expanded(section["path"]) if "path" in section else folder_of(section["folder"])
 
 
 def use_places(places: Any, folders: Collection[str]) -> None:
-    """Take the places of data from Snakemake's config: a root, or a mapping of `root` and single folders to places.
+    """Set the locations of data from Snakemake's config: a root, or a mapping of `root` and single folders to paths.
 
-    The environment wins. Raises UserError for another type or an unknown folder.
+    Environment variables take precedence. Raises UserError for another type or an unknown folder.
     """
     mapping = places if isinstance(places, Mapping) else {"root": places}
     for name, path in mapping.items():
         if not isinstance(path, str) or not path:
             raise UserError(
-                f"config data: {name} is {path!r}, expected a folder; write data=FOLDER or data={{root: FOLDER}}"
+                f"config data: {name} is {path!r}, but expected a folder; write data=FOLDER or data={{root: FOLDER}}"
             )
         if name != "root" and name not in folders:
             raise UserError(f"config data: unknown folder '{name}'{nearest(str(name), folders)}")
@@ -53,7 +53,7 @@ def use_places(places: Any, folders: Collection[str]) -> None:
 
 
 def variable_of(benchmark_folder_name: str) -> str:
-    """Return the environment variable that names the place of one benchmark's folder."""
+    """Return the environment variable with the location of one benchmark's folder."""
     return "CTXGCD_DATA_" + re.sub(r"\W", "_", benchmark_folder_name).upper()
 
 

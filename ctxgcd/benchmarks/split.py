@@ -1,4 +1,4 @@
-"""The split rule of GCD and SimGCD, bit for bit: which training images are labelled, which are not."""
+"""The split into labelled and unlabelled training images, bit for bit as in the code of GCD and SimGCD."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ def make_split(
 ) -> pd.DataFrame:
     """Return the split (SPLIT_COLUMNS): rows of D^l, then D^u, then the test part.
 
-    D^l = the images of `labelled_paths` where these are given, else positions
-    RandomState(seed).permutation(n)[:int(labelled_share * n)] among the n training images of old classes in
-    canonical order, not stratified. Class ids are the places in old + new. Images of other classes are dropped
-    before ids are given, so a benchmark of few classes is the same from a full folder.
+    D^l contains the images of `labelled_paths` if given, else the positions
+    RandomState(seed).permutation(n)[:int(labelled_share * n)] among the n training images of Old classes in
+    canonical order, not stratified. Class ids are the positions in old + new. Images of other classes are dropped
+    before ids are assigned, so a benchmark with few classes is the same when read from a full folder.
     """
     if not 0 < labelled_share < 1:
-        raise UserError(f"labelled_share is {labelled_share}, expected a number between 0 and 1; change it")
+        raise UserError(f"labelled_share is {labelled_share}, but expected a number between 0 and 1; change it")
     listed = class_list.old + class_list.new
     _check(manifest, class_list)
     kept = manifest[manifest["class_id"].isin(listed)]
@@ -47,8 +47,8 @@ def make_split(
         drawn = np.flatnonzero(kept["path"].iloc[candidates].isin(labelled_paths))
     if not drawn.size:
         raise UserError(
-            f"{len(candidates)} training images of old classes at labelled_share {labelled_share} leave "
-            "no labelled image; raise labelled_share or add images"
+            f"labelled_share {labelled_share} of {len(candidates)} training images of Old classes gives no labelled "
+            "image; increase labelled_share or add images"
         )
     labelled = candidates[drawn if drawn_order else np.sort(drawn)]
     is_unlabelled = is_train.copy()
@@ -61,11 +61,11 @@ def make_split(
 
 
 def _check(manifest: pd.DataFrame, class_list: ClassList) -> None:
-    """Raise UserError where the manifest and the class list cannot belong together."""
+    """Raise UserError if the manifest and the class list do not match."""
     listed = class_list.old + class_list.new
     if len(manifest) and manifest["class_id"].max() >= class_list.classes:
         raise UserError(
-            f"the data has class {manifest['class_id'].max()}, but class list {class_list.name!r} is for "
+            f"the data has class {manifest['class_id'].max()}, but class list {class_list.name!r} has the classes "
             f"0..{class_list.classes - 1}; choose the list of this benchmark"
         )
     train = manifest[manifest["part"] == "train"]
@@ -75,7 +75,7 @@ def _check(manifest: pd.DataFrame, class_list: ClassList) -> None:
             f"{len(absent)} classes of list {class_list.name!r} have no training image, first raw class "
             f"{absent[0]}; complete the data"
         )
-    for raw, name in zip(listed, class_list.names, strict=False):  # a list without names checks none
+    for raw, name in zip(listed, class_list.names, strict=False):  # a list without names is not compared
         if found[raw] != name:
             raise UserError(
                 f"raw class {raw} of the data is {found[raw]!r}, but class list {class_list.name!r} expects "
@@ -84,10 +84,10 @@ def _check(manifest: pd.DataFrame, class_list: ClassList) -> None:
 
 
 def trial_split(split: pd.DataFrame, *, seed: int, labelled_share: float) -> pd.DataFrame:
-    """Return a benchmark inside the labelled data of `split`, for choosing settings without D^u's labels.
+    """Return a split of the labelled data of `split`, used to choose settings without the labels of D^u.
 
-    The first half (rounded up) of its old classes stay old, the others become new, and the same rule draws
-    again in canonical order. No test rows; ids are counted anew.
+    The first half (rounded up) of the Old classes stays Old, the others become New, and D^l is drawn again in
+    canonical order. The split has no test rows and new ids.
     """
     labelled = split[split["role"] == "labelled"].sort_values("id", ignore_index=True)
     classes = tuple(int(raw) for raw in np.unique(labelled["class_id"]))

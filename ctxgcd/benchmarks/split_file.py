@@ -1,4 +1,4 @@
-"""A split's file and the hash beside it."""
+"""Reading and writing of split files and their hashes."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ DTYPES |= {"old": "int64"}
 
 
 def write_split(split: pd.DataFrame, csv_path: Path, hash_path: Path) -> None:
-    """Write the split and the sha256 of its bytes, each at once (temporary name, then rename)."""
+    """Write the split and the SHA-256 of its bytes, each atomically (temporary file, then rename)."""
     content = split.to_csv(index=False, lineterminator="\n")
     write_text(csv_path, content)
     write_text(hash_path, f"{hashlib.sha256(content.encode()).hexdigest()}\n")
 
 
 def read_split(csv_path: Path) -> pd.DataFrame:
-    """Read a split with its dtypes; text such as `NA` stays text. Raises UserError for a missing or damaged one."""
+    """Read a split with its dtypes; text such as `NA` stays text. Raises UserError for a missing or damaged file."""
     if not csv_path.is_file():
-        raise UserError(f"{csv_path} is missing; run the split rule of this benchmark")
-    if (told := csv_path.with_suffix(".sha256")).is_file():  # cut between two lines it would be another split
+        raise UserError(f"{csv_path} is missing; make it with `snakemake {csv_path}`")
+    if (told := csv_path.with_suffix(".sha256")).is_file():  # detects a file truncated between two lines
         with undamaged(csv_path):
             if told.read_text(encoding="utf-8").strip() != file_sha256(csv_path):
                 raise ValueError

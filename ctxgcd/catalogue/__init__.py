@@ -1,1 +1,1 @@
-"""What each method is called, which class it is, and which values it reads. No torch."""
+"""The catalogue of methods: their names, classes and parameters. Without torch."""

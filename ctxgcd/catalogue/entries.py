@@ -1,4 +1,4 @@
-"""Every method that a row can name: one entry here, one file in ctxgcd/methods. Nothing of this imports torch."""
+"""The methods that rows can use: one entry in this module and one file in ctxgcd/methods. Does not import torch."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ctxgcd.catalogue.sections import Closed
 Values = Mapping[str, Any]  # a run's resolved parameters
 
 
-TRAINING = (  # of the protocol
+TRAINING = (  # values of the protocol
     "tail",
     "tail_blocks",
     "view_bank",
@@ -34,11 +34,11 @@ TRAINING = (  # of the protocol
 
 @dataclass(frozen=True)
 class Term:
-    """A loss term for readers.
+    """The names of a loss term in outputs.
 
     Attributes:
-        head: in tables.
-        symbol: in figures, as SimGCD and the paper write it; u: all images, s: labelled images.
+        head: column name in tables.
+        symbol: symbol in figures, as in SimGCD and the paper; u: all images, s: labelled images.
     """
 
     head: str
@@ -50,22 +50,23 @@ class Entry:
     """A method.
 
     Attributes:
-        label: its name for readers; that of a variant follows in brackets.
-        cls: its class, by its dotted name.
-        values: its section of params.yaml.
-        shared: the values of the protocol that it reads.
-        extends: another method whose sections it reads too.
-        terms: its loss terms, in the order of tables and figures.
-        variants: variant -> the named settings that belong to it; empty: the method has none.
-        ablated: letter -> term that a row can leave out (`-without-n`) and whose weight lambda_LETTER `-zero` makes 0.
-        trains: whether it trains a network; else its class clusters frozen features.
-        ending: how it gives classes at the end.
-        published: row -> its key in published numbers (tables/published.csv).
-        around: (values, epoch) -> images that a step sees beside its batch; here and below all values that it reads.
-        head_values: (values, length of a feature) -> numbers in its heads, the classifier aside.
-        fault: values -> the reason why a run with them is refused, or an empty string.
-        too_few: (values, number of training images) -> the reason why so few images are refused, or an empty string.
-        warning: values -> a warning about a run that is not refused, or an empty string.
+        label: name in tables and figures; the name of a variant follows in parentheses.
+        cls: dotted name of the class.
+        values: section of params.yaml.
+        shared: values of the protocol that the method reads.
+        extends: another method whose sections this method reads too.
+        terms: loss terms, in the order of tables and figures.
+        variants: variant -> its named settings; empty if the method has no variants.
+        ablated: letter -> term that a row can leave out (`-without-n`) or give the weight 0 (`-zero`, lambda_LETTER).
+        trains: whether the method trains a network; otherwise it clusters frozen features.
+        ending: how the final classes are assigned.
+        published: row -> key in the published results (tables/published.csv).
+        around: (values, epoch) -> number of images that a step adds to its batch. `values` are all values that the
+            method reads, here and below.
+        head_values: (values, feature dimension) -> number of parameters of the heads without the classifier.
+        fault: values -> why a run with these values is refused, or an empty string.
+        too_few: (values, number of training images) -> why this number of images is refused, or an empty string.
+        warning: values -> a warning about a valid run, or an empty string.
     """
 
     label: str
@@ -87,27 +88,27 @@ class Entry:
 
     @property
     def sections(self) -> dict[str, type[Closed]]:
-        """The sections of params.yaml that it reads, by the names of their methods, its own last."""
+        """Return the sections of params.yaml that the method reads, by method name, its own section last."""
         own = next(name for name, entry in METHODS.items() if entry is self)
         return {**(METHODS[self.extends].sections if self.extends else {}), own: self.values}
 
     @property
     def reads(self) -> list[str]:
-        """All values that it reads; no other is part of a run's identity or can be changed by a row."""
+        """Return all values that the method reads. Only these are part of a run's identity and can be set by a row."""
         return [*self.shared, *(field for section in self.sections.values() for field in section.model_fields)]
 
     @property
     def weights(self) -> dict[str, str]:
-        """Terms that a row can leave out -> the value that weighs each."""
+        """Return the name of the weight of each term that a row can leave out."""
         return {term: f"lambda_{letter}" for letter, term in self.ablated.items()}
 
 
 @dataclass(frozen=True)
 class Modifier:
-    """A change of any method's class, which a row names by a word: `simgcd+eagc`.
+    """A mixin for any method's class, added by a word in the row: `simgcd+eagc`.
 
-    label: its name for readers, after the method's: "SimGCD + EAGC".
-    cls: a class to be mixed in before the method's own, by its dotted name.
+    label: name in tables and figures, after the method's name: "SimGCD + EAGC".
+    cls: dotted name of the class that is mixed in before the method's class.
     """
 
     label: str
@@ -115,13 +116,13 @@ class Modifier:
 
 
 def load(method: str, modifiers: Sequence[str] = ()) -> type[Any]:
-    """The class of a method with its modifiers; this alone imports them."""
+    """Return the class of a method with its modifiers; they are imported here."""
     classes = [*(_named(MODIFIERS[word].cls) for word in reversed(modifiers)), _named(METHODS[method].cls)]
     return type(classes[-1].__name__, tuple(classes), {}) if modifiers else classes[0]
 
 
 def all_terms() -> dict[str, Term]:
-    """The loss terms of all methods by name; two methods that share a name mean the same term."""
+    """Return the loss terms of all methods by name; methods with the same name share the term."""
     return {name: term for entry in METHODS.values() for name, term in entry.terms.items()}
 
 
@@ -134,14 +135,14 @@ def _named(dotted: str) -> type[Any]:
 
 
 class KMeansValues(Closed):
-    restarts: int = Field(ge=1)  #: fits from different centres; the best one counts
+    restarts: int = Field(ge=1)  #: number of fits with different initial centres; the best fit is used
 
 
 class Contrastive(Closed):
-    """L_rep and the head that it is computed on."""
+    """Values of L_rep and its projection head."""
 
     projector_width: int = Field(ge=1)  #: width of the projector's hidden layers
-    projection_dim: int = Field(ge=1)  #: length of a projection z
+    projection_dim: int = Field(ge=1)  #: dimension of the projections z
     supervised_weight: float = Field(ge=0, le=1)  #: lambda of the baseline: weight of the supervised losses
     info_nce_weight: float = Field(1.0, ge=0)  #: weight of InfoNCE, times 1 - supervised_weight
     sup_con_weight: float = Field(1.0, ge=0)  #: weight of SupCon, times supervised_weight
@@ -150,22 +151,22 @@ class Contrastive(Closed):
 
 
 class GCDValues(Contrastive):
-    head_dim: int = Field(ge=1)  #: outputs of the DINO head
-    semi_kmeans_restarts: int = Field(ge=1)  #: fits of semi-supervised k-means; the best one counts
-    semi_kmeans_iterations: int = Field(ge=1)  #: iterations of such a fit, at most
+    head_dim: int = Field(ge=1)  #: output dimension of the DINO head
+    semi_kmeans_restarts: int = Field(ge=1)  #: number of fits of semi-supervised k-means; the best fit is used
+    semi_kmeans_iterations: int = Field(ge=1)  #: maximum number of iterations of each fit
 
 
 class SimGCDValues(Contrastive):
     entropy_weight: float = Field(ge=0)  #: epsilon, weight of the mean-entropy term
     student_temperature: float = Field(gt=0)  #: temperature of the classifier's softmax
-    teacher_temperature_start: float = Field(gt=0)  #: temperature of the targets, tau_t, in epoch 0
-    teacher_temperature_end: float = Field(gt=0)  #: tau_t after the warm-up of the targets
-    teacher_warmup_epochs: int = Field(ge=1)  #: epochs over which tau_t goes from start to end
-    teacher_schedule: Literal["linear", "cosine"]  #: shape of that change
+    teacher_temperature_start: float = Field(gt=0)  #: temperature of the targets, tau_t, in the first epoch
+    teacher_temperature_end: float = Field(gt=0)  #: tau_t after the warm-up
+    teacher_warmup_epochs: int = Field(ge=1)  #: number of epochs over which tau_t changes from start to end
+    teacher_schedule: Literal["linear", "cosine"]  #: schedule of this change
 
 
 class FullValues(Closed):
-    """Those that the paper does not give are marked in params.yaml."""
+    """Values of the full method; those that the paper does not give are marked in params.yaml."""
 
     k: int = Field(ge=2)  #: images of a neighbourhood, the query included
     lambda_n: float = Field(ge=0)  #: weight of L_n
@@ -173,7 +174,7 @@ class FullValues(Closed):
     T_warm: int = Field(ge=0)  #: first epoch of the context losses
     context_delay: int = Field(ge=0)  #: epochs by which the context losses start after T_warm
     neighbour_images: int = Field(ge=2)  #: images of a neighbour batch: q = floor(neighbour_images / k) queries
-    reciprocal: Literal["batch", "dataset"]  #: where reciprocal neighbours are sought: in the batch or over the dataset
+    reciprocal: Literal["batch", "dataset"]  #: whether reciprocal neighbours are searched in the batch or the dataset
     delta: float = Field(ge=0)  #: margin of L_n; in variant `paper` it only adds a constant
     tau: float = Field(gt=0)  #: temperature of L_c
 
@@ -189,16 +190,16 @@ def _dino_head_values(p: Values, dim: int) -> int:
 
 # -- the full method ---------------------------------------------------------------------------------------
 
-FEW_EPOCHS = 5  # a term that acts in fewer epochs gives a warning
+FEW_EPOCHS = 5  # a run whose context terms act in fewer epochs gives a warning
 
 
 def _context_start(p: Values) -> int:
-    """First epoch in which the context terms act."""
+    """Return the first epoch of the context terms."""
     return int(p["T_warm"] + p["context_delay"])
 
 
 def _neighbours(p: Values, epoch: int) -> int:
-    """Images of whole queries."""
+    """Return the number of images of complete queries."""
     return int(p["neighbour_images"] // p["k"] * p["k"]) if epoch >= _context_start(p) else 0
 
 
@@ -207,19 +208,19 @@ def _fault_of_full(p: Values) -> str:
         return fault
     k, around = p["k"], p["neighbour_images"]
     if k > around:
-        return f"k is {k} (the query included) but must be at most neighbour_images ({around}); give a smaller k"
+        return f"k is {k} (including the query) but must be at most neighbour_images ({around}); give a smaller k"
     if p["variant"] == "released" and p["reciprocal"] == "dataset":
-        return "reciprocal 'dataset' has no meaning in variant released; use 'batch'"
+        return "reciprocal 'dataset' is not supported by variant released; use 'batch'"
     if p["tail_blocks"] == 0:
         return (
-            "tail_blocks is 0, so the feature that is classified never changes and the context losses, which "
-            "train the projections, could not change a prediction; set tail_blocks to 1 or more"
+            "tail_blocks is 0, so the classified features are fixed and the context losses, which train the "
+            "projections, cannot change predictions; set tail_blocks to 1 or more"
         )
     acting = [term for term in p["context_terms"] if p[f"lambda_{term[-1]}"]]
     if acting and _context_start(p) >= p["epochs"]:
         return (
-            f"{' and '.join(acting)} would never act, because the context terms start at epoch {_context_start(p)} of "
-            f"{p['epochs']}; lower T_warm or train longer"
+            f"{' and '.join(acting)} would have no effect, because the context terms start at epoch "
+            f"{_context_start(p)} of {p['epochs']}; decrease T_warm or increase epochs"
         )
     return ""
 
@@ -227,9 +228,9 @@ def _fault_of_full(p: Values) -> str:
 def _too_few_for_full(p: Values, images: int) -> str:
     k, around = p["k"], p["neighbour_images"]
     if k > images:
-        return f"k is {k} (the query included) but there are only {images} training images; give a smaller k"
+        return f"k is {k} (including the query) but there are only {images} training images; give a smaller k"
     if around // k > images:
-        return f"neighbour_images {around} asks for more queries than there are images; give fewer"
+        return f"neighbour_images {around} gives more queries than the {images} training images; give a smaller value"
     return ""
 
 
@@ -242,7 +243,7 @@ def _fault_of_simgcd(p: Values) -> str:
     if p["teacher_warmup_epochs"] > p["epochs"]:
         return (
             f"teacher_warmup_epochs {p['teacher_warmup_epochs']} exceeds epochs {p['epochs']}; "
-            "give a warm-up that ends within the training"
+            "give a value of at most epochs"
         )
     return ""
 

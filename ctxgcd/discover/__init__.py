@@ -1,1 +1,1 @@
-"""People's own images: discover their classes once, then tell those of any other image."""
+"""Discovery of the classes of a user's own images, and prediction of the classes of new images."""

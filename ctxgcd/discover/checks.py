@@ -1,4 +1,4 @@
-"""What is asked of a discovery, judged before torch is loaded: a mistake is told in a second."""
+"""Checks of the arguments of a discovery, before torch is loaded, so that errors are reported within a second."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from ctxgcd.utils.files import require_writable
 
 @dataclass(frozen=True)
 class Asked:
-    """A discovery that can begin.
+    """A valid request for a discovery.
 
-    folder, out: of the images, and of what is made.
-    values: of the settings, flat; `seed` and `benchmark`, the folder's name, with them.
-    paths: of all images, below the folder; images: their stamp.
-    labels: path -> class name of the labelled ones.
-    classes: their number, None where it is to be estimated.
-    notes: sentences on what is left out.
+    folder, out: the folders of images and results.
+    values: the values of the settings, flat, with `seed` and `benchmark` (the folder's name).
+    paths: paths of all images, relative to the folder; images: their stamp.
+    labels: path -> class name of the labelled images.
+    classes: the number of classes; None if it is estimated.
+    notes: sentences on skipped files.
     """
 
     folder: Path
@@ -58,9 +58,9 @@ def ask(
     size: int | None,
     seed: int,
 ) -> Asked:
-    """Return what api.discover describes, its weights fetched, or refuse what cannot be done."""
+    """Check the arguments of api.discover, download the weights, and return the request. Raises UserError."""
     if not 0 <= seed < SEEDS:
-        raise UserError(f"--seed is {seed}; give a whole number from 0 to {SEEDS - 1}")
+        raise UserError(f"--seed is {seed}; give an integer from 0 to {SEEDS - 1}")
     values = chosen(preset, backbone, weights, size) | {"seed": seed, "benchmark": folder.resolve().name}
     there, said = weights_state(values["weights"], values["sha256"])
     if not there:
@@ -74,28 +74,30 @@ def ask(
     asked.output.check()
     if is_address(values["weights"]):
         fetch_weights(
-            values["weights"], values["sha256"], by_hand="download it elsewhere and name it with --weights FILE"
+            values["weights"],
+            values["sha256"],
+            by_hand="download it on another machine and give the file with --weights FILE",
         )
     return asked
 
 
 def ask_to_predict(model: Path, folder: Path, threshold: float | None) -> list[str]:
-    """Return the paths of the images below a folder, or refuse what `predict` cannot do."""
+    """Check the arguments of api.predict; return the paths of the images below the folder. Raises UserError."""
     if threshold is not None and not -1 <= threshold <= 1:
-        raise UserError(f"--threshold is {threshold}; a score lies between -1 and 1")
+        raise UserError(f"--threshold is {threshold}; give a number between -1 and 1")
     check_model(model)
     return images_below(folder)
 
 
 def ask_to_export(model: Path, out: Path) -> None:
-    """Refuse what `export` cannot do, as far as that is known without the packages that it needs."""
+    """Check the arguments of api.export without its extra packages. Raises UserError."""
     check_model(model)
     require_writable(out)
     if out.resolve().is_relative_to(model.resolve()):
-        raise UserError(f"{out} lies in the folder of the model; name a file elsewhere")
+        raise UserError(f"{out} is in the folder of the model; choose a file in another folder")
 
 
 def check_model(folder: Path) -> None:
-    """Refuse a folder that holds no model of a discovery."""
+    """Raise UserError for a folder without a model of a discovery."""
     if not (folder / MODEL).is_file():
-        raise UserError(f"{folder} holds no {MODEL}; name the folder `model` that `ctxgcd discover` has written")
+        raise UserError(f"{folder} contains no {MODEL}; give the folder `model` written by `ctxgcd discover`")

@@ -1,4 +1,7 @@
-"""From a folder of images and a few labels to the classes of all: the steps, each gone on with where it was stopped."""
+"""The steps of a discovery, from a folder of images and a few labels to the classes of all images.
+
+Each step is cached, and an interrupted discovery is resumed.
+"""
 
 from __future__ import annotations
 
@@ -57,7 +60,7 @@ COLUMNS = ["path", "class", "name", "confidence", "nearest", "score"]
 
 
 def discover(asked: Asked) -> dict[str, Any]:
-    """Do what api.discover describes."""
+    """Run a discovery; see api.discover."""
     output = asked.output
     output.claim()
     with owned(output.work), borrowed_devices(1) as [device]:
@@ -72,7 +75,7 @@ def discover(asked: Asked) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class _Work:
-    """One discovery. What is made lies in folders whose names say of what: OUT/work/images-*/features-*/run-*."""
+    """One discovery. Its folders OUT/work/images-*/features-*/run-* are named by hashes of their contents."""
 
     folder: Path
     out: Output
@@ -84,7 +87,7 @@ class _Work:
         packed_by = reached(*PACKING).hash
         content = content_hash([asked.images, v["resize"], str(self.folder.resolve()), packed_by])
         place = self.out.work / f"images-{content}"
-        # Before the long work: weights that do not fit are told at once.
+        # Prepare the weights first, so that weights that do not fit are reported before the long steps.
         weights = prepare(v["model"], v["weights"], v["crop"], place / "weights.pt", v["sha256"])
         place = self.out.folder(place)
         store = place / "images.npz"
@@ -93,15 +96,13 @@ class _Work:
         digest = pack("folder", self.folder, paths, v["resize"], store, v["threads"], leave_out=True)
         undecodable = left_out(store)
         if unreadable := misnamed(self.folder) | undecodable:
-            said.append(f"{counted(len(unreadable), 'image')} cannot be read: see unreadable.csv")
+            said.append(f"{counted(len(unreadable), 'image')} cannot be read; see unreadable.csv")
             print(f"note: {said[-1]}", flush=True)
         split = make_split([path for path in paths if path not in undecodable], of)
         names = set(split["class_name"]) - {""}
         known = len(names)
         if lost := sorted(set(of.values()) - names):
-            said.append(
-                f"no labelled image of {', '.join(map(shown, lost))} can be read, so it is none of the known classes"
-            )
+            said.append(f"no labelled image of {', '.join(map(shown, lost))} can be read, so it is not a known class")
             print(f"note: {said[-1]}", flush=True)
         check_classes(classes, names, int((split["role"] == "unlabelled").sum()))
 
@@ -114,12 +115,12 @@ class _Work:
             print(f"note: {line}", flush=True)
         split_hash = content_hash([digest, split.to_csv()])
         of_method = classes_of(v["method"])
-        code = reached("ctxgcd.discover.discovery", PACKING[1], *of_method).hash  # of all that OUT holds
+        code = reached("ctxgcd.discover.discovery", PACKING[1], *of_method).hash  # the code of all results in OUT
         trained_by = reached(*TRAINING_CODE, *of_method).hash
         own = identity(parameters, split_hash, trained_by)
         state = self.out.folder(place / f"run-{own}")
         if told := self.out.finished(state, code):
-            print(f"{self.out.out} holds these results already", flush=True)
+            print(f"{self.out.out} is up to date", flush=True)
             return told | {"tried": how}
         trained = self.out.work / "run"
         if not run_cache.give(state, trained):
@@ -152,7 +153,10 @@ class _Work:
         return facts
 
     def _features(self, place: Path, store: Path, weights: str, images: int) -> tuple[Path, dict[str, Path]]:
-        """Keep the trunk's output, of weights with this hash; return where, and the files that a training reads."""
+        """Cache the trunk's outputs; return their folder and the input files of the training.
+
+        weights: hash of the weights.
+        """
         v, device, prepared = self.values, self.device, place / "weights.pt"
         of = ("model", "crop", "mean", "std", "tail_blocks", "view_bank", "view_bank_seed", "precision")
         made_by = reached(*FEATURES).hash
@@ -178,7 +182,7 @@ class _Work:
     def _estimate(
         self, place: Path, files: Mapping[str, Path], split: pd.DataFrame, known: int
     ) -> tuple[int, dict[int, float]]:
-        """Return the estimated K and the accuracy of every K tried, from the features before any training."""
+        """Return the estimated K and the accuracy of every K tried, from the features before training."""
         v = self.values
         how = estimate_of(len(split), known, v["threads"])
         content = content_hash([how, split.to_csv(), reached("ctxgcd.clustering.estimate").hash])
@@ -191,7 +195,7 @@ class _Work:
             k, tried = estimate_k(frozen, labels, **how)
             write_text(file, json.dumps({"K": k, "tried": tried}))
         found = read_object(file, "K", "tried")
-        print(f"K is estimated as {found['K']}", flush=True)
+        print(f"estimated K: {found['K']}", flush=True)
         return found["K"], {int(k): accuracy for k, accuracy in found["tried"].items()}
 
     def _results(
@@ -230,7 +234,7 @@ class _Work:
 
 
 def names_by_id(known: list[str], assigned: pd.Series, classes: int) -> list[str]:
-    """Names by class id: known ones, then new-1, new-2, ... from the largest to the smallest."""
+    """Return the class names by id: known classes, then new-1, new-2, ... from the largest to the smallest."""
     sizes = np.bincount(assigned, minlength=classes)[len(known) :]
     taken = {_spelling(name) for name in known}
     free = (name for number in count(1) if _spelling(name := f"new-{number}") not in taken)
@@ -239,5 +243,5 @@ def names_by_id(known: list[str], assigned: pd.Series, classes: int) -> list[str
 
 
 def _spelling(name: str) -> str:
-    """A name as it reads in letters of either case and of any Unicode form."""
+    """Return a name without differences of case and Unicode form."""
     return unicodedata.normalize("NFKC", name.casefold())

@@ -1,4 +1,4 @@
-"""A model as an ONNX file, whose outputs are compared with torch's."""
+"""Export of a model to ONNX, with a comparison of its outputs with PyTorch's."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from ctxgcd.utils.files import replacing
 NEEDED = ("onnx", "onnxruntime", "onnxscript")
 OUTPUTS = ("cosines", "confidences")
 METADATA = {"classes", "known", "threshold", "input"}
-TOLERANCE = 1e-3  # of a cosine
+TOLERANCE = 1e-3  # maximum difference of outputs
 
 
 def export(model: Path, out: Path) -> dict[str, Any]:
-    """Do what api.export describes."""
+    """Export a model; see api.export."""
     if absent := [name for name in NEEDED if importlib.util.find_spec(name) is None]:
-        raise UserError(f"export needs packages that are not installed; pip install {' '.join(absent)}")
+        raise UserError(f"export requires packages that are not installed; run `pip install {' '.join(absent)}`")
     import onnx
     import onnxruntime
 
     if out.exists() and not _is_an_export(out):
-        raise UserError(f"{out} exists and was not written by `ctxgcd export`; name another file")
+        raise UserError(f"{out} exists and was not written by `ctxgcd export`; choose another file")
     made = models.load(model)
     whole = models.Whole(made).eval()
     side = made.parameters["crop"]
@@ -62,7 +62,10 @@ def export(model: Path, out: Path) -> dict[str, Any]:
             pairs = zip(expected, given, strict=True)
             worst = max(worst, *(float((ours - torch.from_numpy(theirs)).abs().max()) for ours, theirs in pairs))
         if not worst <= TOLERANCE:
-            raise UserError(f"{out}: ONNX gives other values than torch, by up to {worst:.2g}; nothing is written")
+            raise UserError(
+                f"the outputs of ONNX and PyTorch differ by up to {worst:.2g}, so {out} was not written; try other "
+                "versions of the packages"
+            )
     return {"difference": worst, **about}
 
 
@@ -71,6 +74,6 @@ def _is_an_export(file: Path) -> bool:
 
     try:
         keys = {entry.key for entry in onnx.load(file, load_external_data=False).metadata_props}
-    except Exception:  # whatever a file that is none makes of protobuf
+    except Exception:  # protobuf can raise almost any error for another file
         return False
     return keys >= METADATA

@@ -1,4 +1,4 @@
-"""A discovery's model: everything that tells the class of an image, in one file."""
+"""The model of a discovery: backbone, heads, class names and labelled examples, in one file."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ NONE_OF_THESE = 0.01  # share of the unlabelled training images whose score lies
 @dataclass(frozen=True)
 class Model:
     """Attributes:
-    parameters: every value that it was trained with.
-    names: of the classes by id, the `known` ones first.
-    threshold: an image whose score is lower is none of these classes; None until it is chosen.
-    backbone: with the weights of its frozen part; `state`: those weights, as they are kept.
+    parameters: all values of the training.
+    names: class names by id, the `known` classes first.
+    threshold: images with a lower score are none of these classes; None until it is set.
+    backbone: the backbone with its frozen weights; `state`: these weights as stored.
     network: the trained tail, projector and classifier.
-    examples: paths of the labelled images; `features`: theirs, float32 [n, d], of length 1.
+    examples: paths of the labelled images; `features`: their L2-normalised features, float32 [n, d].
     """
 
     parameters: dict[str, Any]
@@ -49,17 +49,17 @@ class Model:
 
     @torch.no_grad()
     def classified(self, kept: Iterable[Tensor], paths: Sequence[str]) -> tuple[pd.DataFrame, Tensor]:
-        """Give a class to every image.
+        """Classify images.
 
         Args:
-            kept: the trunk's output for the images in batches, together [n, ...].
-            paths: of these images.
+            kept: the trunk's outputs for the images in batches, together [n, ...].
+            paths: paths of these images.
 
         Returns:
-            A row an image: path, class (id), name, confidence (softmax of the cosines over the student's temperature),
-            nearest (the labelled example with the most alike features), score (the cosine of the feature to its
-            class), margin (by which its confidence exceeds the second one's) and second (that class); and the
-            features, float32 [n, d], of length 1.
+            A row for each image: path, class (id), name, confidence (softmax of the cosines divided by the student's
+            temperature), nearest (the labelled example with the most similar features), score (the cosine between
+            feature and class), margin (difference of the confidences of the best two classes) and second (the second
+            best class); and the L2-normalised features, float32 [n, d].
         """
         precision, found, features = self.parameters["precision"], [], []
         for rows in kept:
@@ -88,7 +88,7 @@ class Model:
         return table, torch.cat(features)
 
     def to(self, device: torch.device) -> Model:
-        """The model on a device; on a GPU its trunk is compiled."""
+        """Return the model on a device; on a GPU, its trunk is compiled."""
         backbone = self.backbone.to(device)
         trunk = compiled(backbone.trunk, self.parameters["crop"], self.parameters["precision"], device)
         return replace(
@@ -100,7 +100,7 @@ class Model:
 
 
 class Whole(nn.Module):
-    """A model as one module: RGB images of values 0..1, float [n, 3, crop, crop], to cosines and confidences [n, K]."""
+    """A model as one module: RGB images 0..1, float [n, 3, crop, crop], to cosines and confidences [n, K]."""
 
     mean: Tensor
     std: Tensor
@@ -128,7 +128,7 @@ def build(
     examples: Sequence[str] = ("",),
     features: Tensor | None = None,
 ) -> Model:
-    """Put a model together from the weights of its backbone and of its network."""
+    """Build a model from the weights of its backbone and its network."""
     net = weights.build(parameters["model"], parameters["crop"])
     net.load_state_dict(state)
     backbone = cut(net.eval().requires_grad_(False), parameters["tail_blocks"])
@@ -158,8 +158,8 @@ def save(model: Model, folder: Path) -> None:
 
 
 def load(folder: Path) -> Model:
-    """Read what `save` wrote. Raises UserError where it is damaged or of another version."""
-    again = "call `ctxgcd discover` with the same --out again, or copy the folder anew"
+    """Read a model written by `save`. Raises UserError if it is damaged or from another version."""
+    again = "run `ctxgcd discover` with the same --out again, or copy the folder again"
     content = checkpoint.load(folder / MODEL, KIND, again)
     content["features"] = content["features"].float()
     return build(content.pop("parameters"), content.pop("state"), content.pop("network"), **content)

@@ -1,4 +1,4 @@
-"""The folder OUT of a discovery: which request it holds, and how the results of another one replace its results."""
+"""The output folder of a discovery, its recorded request, and atomic replacement of its results."""
 
 from __future__ import annotations
 
@@ -15,23 +15,23 @@ from typing import Any
 from ctxgcd.errors import UserError
 from ctxgcd.utils.files import on_disk, read_object, require_space, require_writable, write_text
 
-RECORD = "asked.json"  # in OUT/work: the request that OUT holds
-MADE = ("place", "files", "facts", "code")  # keys of the record beside those of the request
+RECORD = "asked.json"  # in OUT/work: the request whose results are in OUT
+MADE = ("place", "files", "facts", "code")  # keys of the record in addition to those of the request
 MODEL = "model.pt"  # in OUT/model
-OPTIONS = {"preset": "settings", "crop": "size"}  # of the command, where the request has another name for it
+OPTIONS = {"preset": "settings", "crop": "size"}  # names of command options that differ from those in the request
 OPTIONS |= {key: key for key in ("images", "labels", "classes", "backbone", "weights", "seed")}
 RESULTS = ("predictions.csv", "report.html", "unreadable.csv", f"model/{MODEL}", "model/params.yaml")
 
 
 @dataclass(frozen=True)
 class Output:
-    """OUT, used by one request.
+    """The folder OUT, used by one request.
 
-    What a request computes lies in OUT/work/images-*/features-*/run-*, folders named by their content, so those of
-    several requests lie side by side. The record is that of the request which OUT holds; nothing of it is deleted
-    before the results of another request are complete. These are written to OUT/work/new, which is renamed to
-    OUT/work/complete: from then on they replace the old results, file by file, also in the next call where this one
-    is killed. The record follows last.
+    Intermediate results are in OUT/work/images-*/features-*/run-*, folders named by a hash of their content, so several
+    requests can share them. The record describes the request whose results are in OUT; its files are deleted only when
+    the results of another request are complete. New results are written to OUT/work/new, which is renamed to
+    OUT/work/complete. Then they replace the old results file by file, and the record is replaced last. If the process
+    is killed, the next call completes the replacement.
 
     Attributes:
         out: the folder.
@@ -47,29 +47,29 @@ class Output:
 
     @cached_property
     def request(self) -> dict[str, Any]:
-        """The request as the record keeps it."""
+        """The request as stored in the record."""
         kept: dict[str, Any] = json.loads(json.dumps(self.asked))
         return kept
 
     def check(self) -> None:
-        """Refuse a folder that is not a discovery's, or that cannot be written; nothing is changed."""
+        """Raise UserError for a folder with other files, or one that is not writable. Changes nothing."""
         with on_disk(self.out):
             if self.out.exists() and not self.out.is_dir():
-                raise UserError(f"{self.out} is a file; name a new or an empty folder with --out")
+                raise UserError(f"{self.out} is a file; give a new or empty folder with --out")
             if self.out.is_dir() and any(self.out.iterdir()) and not (self.work / RECORD).is_file():
-                raise UserError(f"{self.out} holds other files; name a new or an empty folder with --out")
+                raise UserError(f"{self.out} contains other files; give a new or empty folder with --out")
         require_writable(self.out / RESULTS[0])
         require_writable(self.work / RECORD)
 
     def claim(self) -> None:
-        """Make a new folder that of this request."""
+        """Record this request in a new folder."""
         if not (self.work / RECORD).is_file():
             write_text(self.work / RECORD, json.dumps(self.request, indent=1) + "\n")
 
     def begin(self) -> None:
-        """Complete what a killed call was replacing, delete what it left, and tell where OUT holds another request.
+        """Complete a replacement that was killed, delete incomplete files, and report if OUT has another request.
 
-        Only for the one process that owns OUT/work, as all that follows.
+        Only the process that owns OUT/work may call this and the following methods.
         """
         self._replace()
         self._delete_new()
@@ -82,12 +82,12 @@ class Output:
         changed = [key for key in self.request if before.get(key) != self.request[key]]
         told = [OPTIONS[key] for key in changed if key in OPTIONS] or changed
         print(
-            f"{self.out} holds a discovery with other {', '.join(told)}; it is kept until this one is complete",
+            f"{self.out} contains a discovery with different {', '.join(told)}; it is kept until this one is complete",
             flush=True,
         )
 
     def folder(self, path: Path) -> Path:
-        """Make a folder of OUT/work, and delete those beside it that neither this nor the held request uses."""
+        """Create a folder in OUT/work, and delete similar folders that neither this nor the recorded request uses."""
         held = self._held()
         with on_disk(path):
             path.mkdir(parents=True, exist_ok=True)
@@ -99,14 +99,14 @@ class Output:
         return path
 
     def require_space(self, needed: int, what: str) -> None:
-        """Refuse to begin where `needed` bytes, beside all that OUT holds, are not free."""
-        beside = "" if self._is_own(self._held()) else " beside the discovery that is kept there until then"
+        """Raise UserError if fewer than `needed` bytes are free."""
+        beside = "" if self._is_own(self._held()) else " in addition to the discovery that is kept there until then"
         require_space(self.out, needed, what + beside)
 
     def finished(self, place: Path, code: str) -> dict[str, Any] | None:
-        """The facts of the results that OUT holds, where they are whole, this request's and made by this code.
+        """Return the facts of the results in OUT if they are complete and match this request and this code, else None.
 
-        place, code: as of `replaced`.
+        place, code: see `replaced`.
         """
         held = self._held()
         if self._is_own(held) and (held.get("place"), held.get("code")) == (self._name(place), code):
@@ -116,12 +116,10 @@ class Output:
 
     @contextmanager
     def replaced(self, place: Path, code: str) -> Iterator[tuple[Path, dict[str, Any]]]:
-        """Give an empty folder to write RESULTS to, and put them in place of the old ones when all are written.
+        """Yield an empty folder for RESULTS, which replace the old ones when the block ends, and a dict for facts.
 
-        With it comes an empty dict for what is to be told of them, in plain types.
-
-        place: the innermost folder of OUT/work that they were made from.
-        code: hash of the code that makes them.
+        place: the innermost folder of OUT/work from which the results are made.
+        code: hash of the code that makes the results.
         """
         new, facts = self.work / "new", dict[str, Any]()
         self._delete_new()
@@ -143,7 +141,7 @@ class Output:
                 shutil.rmtree(new)
 
     def _replace(self) -> None:
-        """Put complete results in place of the old ones; each step may have been done by a call that was killed."""
+        """Replace the old results with the complete new ones; a killed call may have done some of the steps."""
         complete = self.work / "complete"
         if not complete.is_dir():
             return
@@ -156,7 +154,7 @@ class Output:
                         (self.out / name).unlink(missing_ok=True)
                     elif (complete / name).exists():
                         os.replace(complete / name, self.out / name)
-                if record != self._held():  # else a request that is under way beside it loses nothing
+                if record != self._held():  # otherwise keep the folders of a request in progress
                     place = self.work / record["place"]
                     for folder in (place, *place.parents)[: len(Path(record["place"]).parts)]:
                         _delete_others(folder, place)
@@ -164,7 +162,7 @@ class Output:
             shutil.rmtree(complete)
 
     def _held(self) -> dict[str, Any]:
-        """The record; empty where it is damaged."""
+        """Return the record; empty if it is damaged."""
         try:
             return read_object(self.work / RECORD)
         except UserError:
@@ -182,7 +180,7 @@ class Output:
 
 
 def _delete_others(folder: Path, kept: Path) -> None:
-    """Delete what lies beside a folder and is of its kind, but for what `kept` is or lies in."""
+    """Delete folders of the same kind next to a folder, except `kept` and its parents."""
     kind = folder.name.partition("-")[0]
     with on_disk(folder.parent):
         for other in folder.parent.glob(f"{kind}-*"):

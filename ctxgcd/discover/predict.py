@@ -1,4 +1,4 @@
-"""The classes of new images, by a model that a discovery left."""
+"""Prediction of the classes of new images with the model of a discovery."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from ctxgcd.utils.progress import Progress
 def predict(
     model: Path, folder: Path, paths: Sequence[str], threshold: float | None
 ) -> tuple[pd.DataFrame, dict[str, Any]]:
-    """Return a line (names.PREDICTED) for each image that can be read, and facts: threshold, unreadable images."""
+    """Return a row (names.PREDICTED) for each readable image, and facts: threshold, unreadable images."""
     made = models.load(model)
     if left := not_read(folder):
         print(f"note: {left}", flush=True)

@@ -1,4 +1,4 @@
-"""What a discovery trains with: a named preset, fitted to the images at hand; every value is kept with the result."""
+"""Named presets of training values for discoveries, adapted to the number of images."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from ctxgcd.errors import UserError, nearest
 from ctxgcd.pipeline.rows import parse_row, refuse
 
 FILE = Path(__file__).parent / "presets.yaml"
-STEPS = 8  # an epoch should have so many, where the images allow it
+STEPS = 8  # preferred minimum of steps in an epoch
 LEAST_BATCH = 16
-SIZES = (8, 1024)  # of the square views, in pixels
-IMAGES_A_CLASS = 4  # of the largest K that an estimate tries
+SIZES = (8, 1024)  # allowed sides of the square views, in pixels
+IMAGES_A_CLASS = 4  # images per class at the largest K of an estimate
 
 
 class Preset(Closed):
-    """How to train; `overrides` are values of the protocol that differ for another backbone than its own."""
+    """Training values; `overrides` are values of the protocol for backbones other than the default one."""
 
     method: str
     variant: str
@@ -45,13 +45,13 @@ def read_presets() -> Presets:
 
 
 def chosen(name: str, backbone: str | None, weights: str | None, size: int | None) -> dict[str, Any]:
-    """Return the values of a preset with its backbone, flat, as resolve gives those of a run.
+    """Return the values of a preset with its backbone, in the same format as pipeline.resolve.
 
     Args:
-        name: a preset.
-        backbone: a name of presets.yaml or, with `weights`, any timm model; None: the preset's own.
-        weights: file of the backbone's weights; None: from where presets.yaml says.
-        size: pixels of the square views; None: the preset's.
+        name: name of a preset.
+        backbone: a name of presets.yaml or, with `weights`, any timm model; None: the backbone of the preset.
+        weights: file with the backbone's weights; None: the source in presets.yaml.
+        size: side of the square views in pixels; None: the size of the preset.
 
     Raises:
         UserError: an unknown name, or an impossible value.
@@ -82,7 +82,7 @@ def chosen(name: str, backbone: str | None, weights: str | None, size: int | Non
 
 
 def _values(preset: Preset) -> dict[str, Any]:
-    """The sections that the preset's method reads, flat."""
+    """Return the values of the sections that the preset's method reads, flat."""
     values: dict[str, Any] = {}
     for method, section in METHODS[preset.method].sections.items():
         made = validated(section, preset.methods.get(method, {}), f"{FILE.name}: methods.{method}")
@@ -91,38 +91,38 @@ def _values(preset: Preset) -> dict[str, Any]:
 
 
 def _backbone(name: str, weights: str | None, known: dict[str, Backbone]) -> tuple[Backbone, dict[str, Any]]:
-    """The backbone, and the values of the protocol that follow from it."""
+    """Return the backbone and the values of the protocol that depend on it."""
     if name in known:
         return known[name].model_copy(update={"weights": weights, "sha256": ""} if weights else {}), {}
-    import timm  # here, because it takes seconds
+    import timm  # here, because its import is slow
 
     if not timm.is_model(name):
         meant = nearest(name, known) or nearest(name, timm.list_models())
         raise UserError(
-            f"--backbone: unknown '{name}'{meant}; valid: {', '.join(known)}, or with --weights any timm model"
+            f"--backbone: unknown backbone '{name}'{meant}; valid: {', '.join(known)}, or any timm model with --weights"
         )
     if weights is None:
-        raise UserError(f"--backbone {name} needs its weights; name their file with --weights")
+        raise UserError(f"--backbone {name} requires weights; give their file with --weights")
     of = timm.get_pretrained_cfg(name)
-    assert of is not None  # every model of timm's has one
+    assert of is not None  # every timm model has one
     side = of.input_size[-1]
-    note = f"What the weights of {name} were trained on is not known here; classes called new may be known to them."
+    note = f"The training data of the weights of {name} is unknown; it may contain the new classes."
     made = {"model": name, "weights": weights, "sha256": "", "mean": list(of.mean), "std": list(of.std), "note": note}
     return validated(Backbone, made, "--backbone"), {"resize": round(side * 8 / 7), "crop": side}
 
 
 def cores() -> int:
-    """Return how many processor cores there are for this process."""
+    """Return the number of CPU cores available to this process."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def fitted(values: dict[str, Any], images: int) -> tuple[dict[str, Any], list[str]]:
-    """Return the values for so many images, and a sentence for each that had to be smaller."""
+    """Return the values adapted to the number of images, and a sentence for each value that was reduced."""
     batch = min(values["batch_size"], max(LEAST_BATCH, images // STEPS), images)
     around = min(values["neighbour_images"], batch)
     changes = {"batch_size": batch, "neighbour_images": around, "k": max(2, min(values["k"], around // 2))}
     said = [
-        f"{key} is {value}, not {values[key]}: there are only {images:,} images"
+        f"{key} is reduced from {values[key]} to {value}, because there are only {images:,} images"
         for key, value in changes.items()
         if value != values[key]
     ]
@@ -130,7 +130,7 @@ def fitted(values: dict[str, Any], images: int) -> tuple[dict[str, Any], list[st
 
 
 def estimate_of(images: int, known: int, threads: int) -> dict[str, int]:
-    """Return how K is estimated: seed, restarts, most, threads."""
+    """Return the parameters of the estimate of K: seed, restarts, most, threads."""
     how = read_presets().estimate.model_dump()
     most = max(min(how["most"], images // IMAGES_A_CLASS), 2 * known)
     return how | {"most": min(most, images), "threads": threads}

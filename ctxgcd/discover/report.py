@@ -1,4 +1,4 @@
-"""The page of a discovery: a gallery of each class, a map of the images, the uncertain ones, what was assumed."""
+"""The report of a discovery: galleries of classes, a map of the images, uncertain images and assumptions."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ LONGEST = 60  # characters of a name
 
 @dataclass(frozen=True)
 class Discovered:
-    """What a discovery found.
+    """The results of a discovery.
 
     Attributes:
-        table: Model.classified's, one line an unlabelled image.
-        features: float32 [n, d] of these images.
-        ids: of these images in the packed `store`.
+        table: table of Model.classified, one row for each unlabelled image.
+        features: float32 [n, d], the features of these images.
+        ids: ids of these images in the packed `store`.
     """
 
     model: Model
@@ -46,7 +46,7 @@ class Discovered:
 
 
 def write_report(found: Discovered, facts: Mapping[str, Any], out: Path) -> None:
-    """Write the page; facts: what api.discover returns."""
+    """Write the report; facts: the values returned by api.discover."""
     store = open_packed(found.store)
     known = found.model.known
     classes = found.table["class"]
@@ -78,7 +78,7 @@ def _summary(facts: Mapping[str, Any], largest: str | None) -> list[str]:
     return [
         f"{counted(facts['images'], 'image')}, {facts['labelled']:,} of them with a label. {k} ({how}).",
         *([f"{empty} of the classes have no unlabelled image."] if empty else []),
-        *([f"New classes have no names yet: {largest} is the largest. Look at their galleries."] if largest else []),
+        *([f"New classes have no names yet. The largest is {largest}; see the galleries."] if largest else []),
         *facts["notes"],
     ]
 
@@ -117,7 +117,7 @@ def _gallery(found: Discovered, store: Packed, ids: Sequence[int], none: str) ->
                 _pictures(found, store, first(table["margin"].to_numpy(), members, UNCERTAIN)),
             )
         )
-    said = "Most typical: the highest score. Least certain: another class is nearly as likely, and is named."
+    said = "Most typical: the highest scores. Least certain: the smallest margins to the second class, which is shown."
     return [Notes([said]), Gallery(groups)]
 
 
@@ -164,26 +164,26 @@ def _uncertain(found: Discovered, store: Packed) -> list[Block]:
     ]
     head = ["Image", "Class", "Or", "Nearest labelled example", "Confidence (%)", "Margin (points)"]
     group = Group("Images", [f"the {len(places)} least certain"], [], _pictures(found, store, places))
-    return [Gallery([group]), Grid("The least certain images, those to look at first", head, lines, 4)]
+    return [Gallery([group]), Grid("The least certain images, to be checked first", head, lines, 4)]
 
 
 def _assumed(found: Discovered, facts: Mapping[str, Any]) -> list[Block]:
     p = found.model.parameters
     score = f"{found.model.threshold:.4f}"
     said = [
-        f"Every image belongs to one of {facts['K']} classes, and the labels are right.",
+        f"Every image belongs to one of {facts['K']} classes, and the labels are correct.",
         *([p["note"]] if p["note"] else []),
-        f"The backbone {p['model']} saw the centre of each image, {p['crop']} x {p['crop']} pixels.",
-        "Confidence is the softmax of the cosines to all classes over the temperature of the training; it orders "
-        "images, but is no probability of being right.",
-        f"None of these classes: a score (cosine to the class) below {score}, as {NONE_OF_THESE:.0%} of the unlabelled "
-        "images here have.",
+        f"The backbone {p['model']} uses the centre of each image, {p['crop']} x {p['crop']} pixels.",
+        "Confidence is the softmax of the cosines to all classes divided by the training temperature. It ranks images, "
+        "but is not a calibrated probability.",
+        f"None of these classes: a score (cosine to the class) below {score}, as for {NONE_OF_THESE:.0%} of the "
+        "unlabelled images of this discovery.",
         *facts["adapted"],
     ]
     blocks: list[Block] = [Notes(said)]
     if facts["tried"]:
         lines = [[Cell(str(k)), Cell(f"{value:.1f}")] for k, value in sorted(facts["tried"].items())]
-        notes = ["The K whose k-means on the features before training matched the labelled images best; a rough guide."]
-        blocks.append(Grid("How K was estimated", ["K", "Labelled images matched (%)"], lines, 0, notes))
+        notes = ["A rough estimate: K maximizes the k-means accuracy on the labelled images before training."]
+        blocks.append(Grid("Estimation of K", ["K", "Accuracy on labelled images (%)"], lines, 0, notes))
     lines = [[Cell(str(key)), Cell(str(value))] for key, value in p.items() if key != "note"]
     return [*blocks, Grid("Every value of the training", ["Value", ""], lines, 2)]

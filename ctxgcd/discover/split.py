@@ -1,4 +1,4 @@
-"""Which images there are and which of them have a label, as the split that a training takes."""
+"""The labels of a discovery, and the split of its images for training."""
 
 from __future__ import annotations
 
@@ -27,35 +27,35 @@ from ctxgcd.utils.user_tables import (
     told_alike,
 )
 
-SUGGESTED = 5000  # paths among which the one that was meant is sought
-TOLD = 3  # absent images in one sentence
+SUGGESTED = 5000  # maximum number of paths that are searched for a suggestion
+TOLD = 3  # missing images in one message
 
 
 def stamp(folder: Path, paths: Sequence[str]) -> str:
-    """Return what changes when an image comes, goes or is written anew: sixteen digits over names, sizes and times."""
+    """Return a hash of names, sizes and times, which changes when an image is added, removed or overwritten."""
     digest = hashlib.sha256()
     for path in paths:
         try:
             found = (folder / path).stat()
             of = f"{found.st_size}\0{found.st_mtime_ns}"
-        except OSError:  # a link to nowhere: packing tells that it cannot be read
+        except OSError:  # a broken link, which is reported when images are packed
             of = "absent"
         digest.update(f"{path}\0{of}\0".encode(errors="surrogateescape"))
     return digest.hexdigest()[:16]
 
 
 def read_labels(file: Path, folder: Path, paths: Sequence[str]) -> tuple[dict[str, str], list[str]]:
-    """Return path -> class name of the labelled images, and what is to be said of the file.
+    """Return path -> class name of the labelled images, and notes on the file.
 
     Raises:
-        UserError: the file cannot be read, leaves open which column holds the classes, says two things of an image or
-            names one that is not there; no image, or every image, has a label.
+        UserError: the file cannot be read, has several class columns, has different rows for an image or lists a
+            missing image; or no image has a label.
     """
     table = read_table(file, "path,class")
     if len(named := table.has(*CLASS, NAME)) > 1:
         raise UserError(
-            f"{file} has the columns {' and '.join(named)}, and any of them may hold the class names (in a "
-            "predictions.csv it is name, while class is a number); keep just that one, and call it class"
+            f"{file} has several columns that may contain class names: {' and '.join(named)}; keep only one and rename "
+            "it to class (in predictions.csv, name has the names and class has numbers)"
         )
     of = {"path": table.rows[table.column(*PATH)], "class": table.rows[table.column(*CLASS)]}
     rows = pd.DataFrame(of, table.rows.index)
@@ -77,18 +77,18 @@ def read_labels(file: Path, folder: Path, paths: Sequence[str]) -> tuple[dict[st
     absent = [path for path in labels if path not in there]
     if left_out := left_out_of(folder, absent):
         lost = {labels.pop(path) for path in left_out} - set(labels.values())
-        why = f"which are left out, hidden or of a format that is not read: {listed(left_out)}; save them as JPEG"
+        why = f"that are hidden or have an unsupported format: {listed(left_out)}; save them as JPEG"
         if not labels:
-            raise UserError(f"{file} labels no image that can be read, but files {why} and label those")
-        said.append(f"{file.name}: ignored the labels of files {why} to take them in")
+            raise UserError(f"{file} labels only files {why} and label these")
+        said.append(f"{file.name}: ignored the labels of files {why} to include them")
         if lost:
             names = shown(", ".join(sorted(lost)))
-            said.append(f"no labelled image of {names} can be read, so it is none of the known classes")
+            said.append(f"no labelled image of {names} can be read, so it is not a known class")
     alike = {name.casefold(): name for name in labels.values()}
     if other := next((name for name in labels.values() if name != alike[name.casefold()]), None):
         said.append(f"{file.name}: {other!r} and {alike[other.casefold()]!r} count as two classes")
     if not labels:
-        raise UserError(f"{file} labels no image; give some images of at least one known class a label")
+        raise UserError(f"{file} labels no image; label some images of at least one known class")
     stray = once.loc[once["path"].isin(set(labels) - there), "path"]
     if not stray.empty:
         told = [f"line {line} {path!r}{_meant(path, paths)}" for line, path in stray.iloc[:TOLD].items()]
@@ -101,7 +101,7 @@ def read_labels(file: Path, folder: Path, paths: Sequence[str]) -> tuple[dict[st
 
 
 def _refuse_swapped(table: Table, rows: pd.DataFrame, folder: Path, paths: Sequence[str]) -> None:
-    """Refuse labels whose column of classes holds images of the folder where that of paths holds none."""
+    """Raise UserError if the class column contains paths of images and the path column does not."""
     found = [spelled(_below(folder, rows[column]), paths, str(folder)) for column in ("path", "class")]
     if found[1] and not found[0]:
         names = table.column(*PATH), table.column(*CLASS)
@@ -114,7 +114,7 @@ def _refuse_swapped(table: Table, rows: pd.DataFrame, folder: Path, paths: Seque
 
 
 def _meant(path: str, paths: Sequence[str]) -> str:
-    """Suggest the image of the same file name whose folders agree most, else one of a similar path."""
+    """Suggest the image with the same file name and the most common folders, else one with a similar path."""
     meant: str | None = max(paths, key=lambda known: _shared(path, known))
     if not _shared(path, str(meant)):
         full = path.startswith("/") or PureWindowsPath(path).is_absolute()
@@ -123,20 +123,20 @@ def _meant(path: str, paths: Sequence[str]) -> str:
 
 
 def _shared(path: str, known: str) -> int:
-    """Return how many names two paths share from their ends, in letters of any case and any Unicode form."""
+    """Return the number of common trailing path components, ignoring case and Unicode form."""
     ends = zip(*(nfc(each).casefold().split("/")[::-1] for each in (path, known)), strict=False)
     return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], ends))
 
 
 def _below(folder: Path, paths: pd.Series) -> pd.Series:
-    """Return paths as they are below the folder."""
+    """Return paths relative to the folder."""
     whole = folder.resolve()
     given = Table("", pd.DataFrame({"path": [_relative(path, whole) for path in paths]}, paths.index))
     return given.plain().rows["path"]
 
 
 def _relative(path: str, folder: Path) -> str:
-    """A path as it is below the folder, a resolved one, also where it was given in full."""
+    """Return a path relative to the resolved folder, even if it is absolute."""
     for full, parent in ((Path(path), folder), (Path(nfc(path)), nfc(str(folder)))):
         if full.is_relative_to(parent):
             return full.relative_to(parent).as_posix()
@@ -144,37 +144,37 @@ def _relative(path: str, folder: Path) -> str:
 
 
 def make_split(paths: Sequence[str], labels: Mapping[str, str]) -> pd.DataFrame:
-    """Return the split of all images: one part, class ids by the sorted names of the known classes, -1 unlabelled.
+    """Return the split of all images: one part, class ids by sorted names of known classes, -1 for unlabelled images.
 
-    A class whose labelled images are not among `paths`, because none can be read, is not known.
+    A class without labelled images in `paths`, because none can be read, is not known.
     """
     of = [labels.get(path, "") for path in paths]
     ids = {name: number for number, name in enumerate(sorted(set(of) - {""}))}
     split = as_manifest(paths, [ids.get(name, -1) for name in of], of, ["train"] * len(paths))
     split["role"] = ["labelled" if name else "unlabelled" for name in of]
     if not (labelled := int((split["role"] == "labelled").sum())):
-        raise UserError("no labelled image can be read; replace some of them, or label others")
+        raise UserError("no labelled image can be read; replace some of them or label others")
     if labelled == len(split):
-        raise UserError(f"all {labelled:,} images have a label, so there is nothing to discover; add unlabelled ones")
+        raise UserError(f"all {labelled:,} images have a label, so there is nothing to discover; add unlabelled images")
     return split
 
 
 def check_classes(classes: int | None, names: Collection[str], unlabelled: int) -> None:
-    """Refuse a number of classes (None: to be estimated) that these images cannot have; names: of the known ones."""
+    """Raise UserError for an impossible number of classes (None: estimated); names: the known classes."""
     known = len(names)
     if classes is None:
         if known < 2:
             raise UserError(
-                "--classes auto needs labelled images of at least 2 classes, but they are all of one; label another "
-                "class, or give the number of classes"
+                "--classes auto needs labelled images of at least 2 classes, but there is only one; label images of "
+                "another class, or give the number of classes"
             )
     elif classes < max(2, known):
         raise UserError(
             f"--classes is {classes}, but the labels name {counted(known, 'class')} ({listed(sorted(names))}); give "
-            f"the number of known and new ones together, at least {max(2, known)}"
+            f"the number of known and new classes together, at least {max(2, known)}"
         )
     elif classes - known > unlabelled:
         raise UserError(
             f"--classes is {classes}: {counted(classes - known, 'class', 'new')} cannot be found among "
-            f"{counted(unlabelled, 'image', 'unlabelled')}; give fewer"
+            f"{counted(unlabelled, 'image', 'unlabelled')}; give a smaller number"
         )

@@ -1,4 +1,4 @@
-"""Images that occur in more than one of D^l, D^u and the test part: equal, or nearly so."""
+"""Search for equal and nearly equal images in different parts of a split: D^l, D^u and test."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from ctxgcd.images.store import Store
 from ctxgcd.utils.progress import Progress
 
 SIDE = 16  # pixels of a thumbnail
-# Root mean square difference of two thumbnails, of 255 levels, up to which images count as nearly equal. Chosen here:
-# it finds copies that were compressed again or scaled a little, and not those that were mirrored, cut or recoloured.
+# Maximum root mean square difference of two thumbnails (0..255) of nearly equal images. This value, chosen here, finds
+# copies that were recompressed or slightly scaled, but not mirrored, cropped or recoloured copies.
 NEAR = 4.0
-LOW = 4  # lowest frequencies along each side by which candidates are sought
-BLOCK = 256  # images whose candidates are looked for at once, which bounds the memory
+LOW = 4  # number of lowest frequencies along each side, used to find candidates
+BLOCK = 256  # images whose candidates are searched at once, which limits the memory
 COLUMNS = ["first", "second", "kind", "difference"]
 
 
 def thumbnails(store: Store) -> NDArray[np.uint8]:
-    """Return uint8 [N, 256]: the mean grey levels of the cells of a 16 x 16 grid over every packed image."""
+    """Return uint8 [N, 256], the mean grey levels of a 16 x 16 grid over every packed image."""
     out = np.empty((len(store), SIDE * SIDE), np.uint8)
     progress = Progress("compared", len(store))
     for i in range(len(store)):
@@ -36,7 +36,7 @@ def thumbnails(store: Store) -> NDArray[np.uint8]:
 
 
 def find(store: Store, thumbs: NDArray[np.uint8], groups: NDArray[np.int64]) -> pd.DataFrame:
-    """Return, for every image and every group before its own, the image there that is equal or closest to it.
+    """Return, for every image and every group before its own, the equal or closest image in that group.
 
     Exact for its definition: equal are images of the same packed pixels, nearly equal those whose thumbnails differ by
     at most NEAR; of several as close the first. One partner a group, because all pairs of thousands of equal images
@@ -70,7 +70,7 @@ def find(store: Store, thumbs: NDArray[np.uint8], groups: NDArray[np.int64]) -> 
 
 
 def counts(pairs: pd.DataFrame, groups: NDArray[np.int64]) -> dict[tuple[int, int], dict[str, int]]:
-    """Return, for each two groups a < b, how many images of b have an equal, or else a near, partner in a."""
+    """Return, for each pair of groups a < b, the number of images of b with an equal or nearly equal image in a."""
     ends = pairs[["first", "second"]].to_numpy("int64")
     swap = groups[ends[:, 0]] > groups[ends[:, 1]]
     lower, upper = np.where(swap[:, None], ends[:, ::-1], ends).T
@@ -83,7 +83,7 @@ def counts(pairs: pd.DataFrame, groups: NDArray[np.int64]) -> dict[tuple[int, in
 
 
 def _contents(store: Store, of_image: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return int64 [N]: equal for images of the same pixels; read are only those that share their thumbnail."""
+    """Return int64 [N], equal for images with the same pixels. Only images with equal thumbnails are read."""
     shared = np.bincount(of_image)[of_image] > 1
     known: dict[tuple[object, ...], int] = {}
     contents = np.empty(len(of_image), np.int64)
@@ -106,7 +106,7 @@ def _closest(
     closest: dict[tuple[int, int], tuple[float, int]] = {}
     for i, others, differences in _close(thumbs):
         around = firsts[others]
-        if (around < count).any(axis=0).sum() < 2:  # most thumbnails: nothing of another group is near
+        if (around < count).any(axis=0).sum() < 2:  # for most thumbnails, no image of another group is near
             continue
         for group, images in enumerate(around.T):
             best = np.lexsort((images, np.where(images < count, differences, np.inf)))[0]
@@ -116,8 +116,8 @@ def _closest(
 
 
 def _close(thumbs: NDArray[np.uint8]) -> Iterator[tuple[int, NDArray[np.int64], NDArray[np.float32]]]:
-    """Yield, for every distinct thumbnail, those within NEAR of it, itself too, and their differences."""
-    # The transform keeps distances, so those over a few of its coefficients never exceed those over all.
+    """Yield, for every distinct thumbnail, the thumbnails within NEAR of it and their differences."""
+    # The transform preserves distances, so distances over some of its coefficients never exceed the full distances.
     starts = range(0, len(thumbs), BLOCK)
     low = np.concatenate([_low(thumbs[start : start + BLOCK]) for start in starts])
     tree = cKDTree(low)

@@ -1,4 +1,4 @@
-"""Packing: every image resized once, in the order of the ids; an interrupted call resumes after its last chunk."""
+"""Packing: resizes every image once, in the order of the ids. An interrupted call resumes after its last chunk."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ from ctxgcd.images.resize import resize_shorter
 from ctxgcd.utils.files import on_disk, replacing, write_text
 from ctxgcd.utils.progress import Progress
 
-LARGEST = 2**28  # pixels of a resized image: a line of 1 x 60,000 would become far more
-CHUNK = 256  # images a job of the packing pool; resuming starts at a whole chunk
+LARGEST = 2**28  # maximum pixels of a resized image, exceeded by an image of 1 x 60,000 pixels
+CHUNK = 256  # images per job of the packing pool; packing resumes after a complete chunk
 
 
 @dataclass(frozen=True)
 class _Job:
-    """Images that one process packs: `side` is the size that all must have to be kept small."""
+    """Images that one process packs; `side` is the common size of all images if they are stored without resizing."""
 
     reader: str
     folder: Path
@@ -42,7 +42,7 @@ class _Job:
 
 @dataclass
 class _Chunk:
-    """What became of a job's images: their shapes and bytes, and those that could not be read."""
+    """The result of a job: shapes and bytes of its images, and images that could not be read."""
 
     shapes: list[tuple[int, int]] = field(default_factory=list)
     pixels: bytes = b""
@@ -59,47 +59,47 @@ def pack(
 ) -> str:
     """Pack images in the given order; write `out` (an .npz index) and the pixels beside it, atomically.
 
-    A call that was killed is gone on with after its last finished chunk; the result is the same. A second call at
-    the same time waits for the first one's end.
+    A killed call resumes after its last finished chunk, with the same result. A concurrent call for the same file waits
+    for the first one.
 
     Args:
         reader: key of benchmarks.readers.registry.READERS.
         paths: image paths as in the split, position = image id.
         size: pixels of the shorter side.
         workers: processes that decode and resize.
-        leave_out: go on without the images that cannot be decoded; `left_out` names them, the others move up.
+        leave_out: skip images that cannot be decoded; `left_out` returns them, and the ids of others have no gaps.
 
     Returns:
-        sha256 over the packed pixels and shapes. Raises UserError that names the images which cannot be decoded (all
-        of them in `out` with the suffix .undecodable.txt), or what the disk refuses.
+        SHA-256 of the packed pixels and shapes. Raises UserError for images that cannot be decoded (all are listed in
+        `out` with the suffix .undecodable.txt) and for errors of the file system.
     """
     if not paths:
-        raise UserError(f"{folder}: the split lists no image to pack; check the data and make the split again")
+        raise UserError(f"{folder}: the split has no images; check the data and make the split again")
     what = [reader, str(folder.resolve()), size, CHUNK, *["leave out"] * leave_out, *paths]
     key = hashlib.sha256(json.dumps(what).encode()).hexdigest()
     with on_disk(out):
         out.parent.mkdir(parents=True, exist_ok=True)
         with FileLock(out.with_name(f".{out.stem}.lock")):
             if (finished := _finished(out, key)) is not None:
-                return finished  # by the call that this one waited for
+                return finished  # packed by another call while this one waited
             part = _Part(out, key, leave_out)
-            # A part of images of several sizes says that the first one misleads.
+            # A part with several sizes shows that the size of the first image is not the common one.
             side = None if part.of(None) else _common_side(reader, folder, paths, size)
             try:
                 return _pack(reader, folder, paths, size, side, part, workers)
-            except _NotUniform:  # rare, so starting again costs nothing on the whole
+            except _NotUniform:  # rare, so restarting is cheap on average
                 return _pack(reader, folder, paths, size, None, part, workers)
 
 
 class _NotUniform(Exception):
-    """Not all images are squares of one size."""
+    """The images are not all squares of the same size."""
 
 
 def _common_side(reader: str, folder: Path, paths: Sequence[str], size: int) -> int | None:
-    """Return the sides of the first image where it is a square smaller than `size`: perhaps all are."""
+    """Return the side of the first image if it is a square smaller than `size`, as a guess for all images."""
     try:
         width, height = next(iter(images_of(reader)(folder, paths[:1]))).size
-    except UserError:  # told with all the others
+    except UserError:  # reported later, with all other errors
         return None
     return width if width == height < size else None
 
@@ -118,7 +118,7 @@ def _pack(
         if chunk.other_size:
             raise _NotUniform
         faults += [] if part.leaves_out else chunk.faults
-        if not faults:  # with the first fault all that is left is to find the others
+        if not faults:  # after the first error, the remaining images are only checked
             chunks.append(part.add(chunk))
         progress.add(len(job.paths))
     report = part.out.with_suffix(".undecodable.txt")
@@ -135,9 +135,9 @@ def _pack(
 
 
 class _Part:
-    """The store as far as it is packed: pixels, and a journal with a line for every finished chunk.
+    """A partially packed store: pixels, and a journal with a line for every finished chunk.
 
-    The journal's first line says what is packed: the images (`key`), and the side that they are kept at, or None.
+    The first line of the journal contains the hash of the images (`key`) and their common side, or None.
     """
 
     def __init__(self, out: Path, key: str, leaves_out: bool) -> None:
@@ -146,7 +146,7 @@ class _Part:
         self.journal = out.with_name(f".{out.stem}.journal")
 
     def of(self, side: int | None) -> bool:
-        """Return whether a former call began to pack the same images at this side."""
+        """Return whether an earlier call started to pack the same images at this side."""
         try:
             with open(self.journal, encoding="utf-8") as text:
                 return text.readline() == f"{self.key} {side}\n"
@@ -154,11 +154,11 @@ class _Part:
             return False
 
     def resume(self, side: int | None) -> list[dict[str, Any]]:
-        """Return the finished chunks of a former call for the same images; starts anew where anything is amiss."""
+        """Return the finished chunks of an earlier call for the same images; restart if they are damaged."""
         begun = self.of(side)
         try:
             head, *lines = self.journal.read_text(encoding="utf-8").split("\n")
-            chunks = [json.loads(line) for line in lines[:-1]]  # the last line may be torn
+            chunks = [json.loads(line) for line in lines[:-1]]  # the last line may be incomplete
             sizes = [3 * sum(height * width for height, width in chunk["shapes"]) for chunk in chunks]
             if begun and chunks and self._holds(chunks[-1], sum(sizes[:-1]), sizes[-1]):
                 with open(self.pixels, "r+b") as file:
@@ -178,7 +178,7 @@ class _Part:
             return _Chunk(shapes, file.read(size)).sha256 == chunk["sha256"]
 
     def add(self, chunk: _Chunk) -> dict[str, Any]:
-        """Append a chunk, its pixels first: a line of the journal vouches for them."""
+        """Append a chunk: first its pixels, then its line in the journal."""
         line: dict[str, Any] = {"shapes": chunk.shapes, "sha256": chunk.sha256}
         if chunk.faults:
             line["left_out"] = chunk.faults
@@ -189,7 +189,7 @@ class _Part:
         return line
 
     def finish(self, chunks: Sequence[dict[str, Any]], small: tuple[int, int] | None) -> str:
-        """Move pixels and index into place, one right after the other; `small`: sides kept and wanted."""
+        """Move pixels and index into place; `small`: stored and requested side."""
         shapes = [shape for chunk in chunks for shape in chunk["shapes"]]
         heights, widths = np.array(shapes, np.int64).reshape(-1, 2).T
         left_out = json.dumps([fault for chunk in chunks for fault in chunk.get("left_out", ())])
@@ -207,7 +207,7 @@ class _Part:
 
 
 def _finished(index: Path, key: str) -> str | None:
-    """Return the hash of a finished store of just these images, or None."""
+    """Return the hash of a finished store of exactly these images, or None."""
     try:
         open_packed(index)
         with np.load(index) as arrays:
@@ -221,7 +221,7 @@ def _in_order(jobs: list[_Job], workers: int) -> Iterator[_Chunk]:
         yield from map(_pack_chunk, jobs)
         return
     with ProcessPoolExecutor(workers, initializer=_end_with_parent) as pool:
-        # Bounded look-ahead: at most a few packed chunks wait in memory.
+        # The look-ahead is limited, so that only a few packed chunks wait in memory.
         ahead = 2 * workers
         running = [pool.submit(_pack_chunk, job) for job in jobs[:ahead]]
         for position in range(len(jobs)):
@@ -229,15 +229,15 @@ def _in_order(jobs: list[_Job], workers: int) -> Iterator[_Chunk]:
                 yield running.pop(0).result()
             except BrokenProcessPool:
                 raise UserError(
-                    f"a process that packs images of {jobs[0].folder} was ended from outside, most often for want of "
-                    "memory; run again with more memory or fewer processes, what is packed is kept"
+                    f"a worker process that packs images of {jobs[0].folder} was killed, probably because it ran out "
+                    "of memory; run again with more memory or fewer processes to resume"
                 ) from None
             if position + ahead < len(jobs):
                 running.append(pool.submit(_pack_chunk, jobs[position + ahead]))
 
 
 def _end_with_parent() -> None:
-    """Let a process of the pool end when the packing one is killed, which tells it nothing."""
+    """End a process of the pool when the main process is killed."""
     parent = parent_process()
     assert parent
     sentinel = parent.sentinel
@@ -251,7 +251,7 @@ def _end_with_parent() -> None:
 
 def _pack_chunk(job: _Job) -> _Chunk:
     images, chunk, pieces = images_of(job.reader), _Chunk(), []
-    # One file after the other, so that a broken one leaves the others to be tried.
+    # Read file by file, so that a damaged file does not affect the others.
     for _, group in groupby(job.paths, lambda path: _file_of(job.folder, path)):
         paths = list(group)
         try:
@@ -260,7 +260,7 @@ def _pack_chunk(job: _Job) -> _Chunk:
                     return _Chunk(other_size=True)
                 if job.size**2 * max(image.size) > LARGEST * min(image.size):
                     width, height = image.size
-                    raise UserError(f"{paths[0]} has {width} x {height} pixels, too thin to be resized; take it out")
+                    raise UserError(f"{paths[0]} has {width} x {height} pixels and is too narrow to resize; remove it")
                 array = np.asarray(image if job.side else resize_shorter(image, job.size))
                 chunk.shapes.append((array.shape[0], array.shape[1]))
                 pieces.append(array.tobytes())
@@ -271,6 +271,6 @@ def _pack_chunk(job: _Job) -> _Chunk:
 
 
 def _file_of(folder: Path, path: str) -> str:
-    """Return the file that holds an image: `path`, or FILE where it is FILE#ROW."""
+    """Return the file that contains an image: `path`, or FILE for FILE#ROW."""
     file, sign, _ = path.partition("#")
     return file if sign and (folder / file).is_file() else path

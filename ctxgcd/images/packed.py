@@ -60,7 +60,7 @@ def open_packed(index: Path) -> Packed:
 
 
 def left_out(index: Path) -> dict[str, str]:
-    """Return the images that a store was packed without, each with the reason."""
+    """Return the images that were skipped when a store was packed, each with the reason."""
     with np.load(index) as arrays:
         return dict(json.loads(str(arrays["left_out"])))
 

@@ -1,4 +1,4 @@
-"""The neighbour half of a batch: random queries, each with its nearest images."""
+"""Neighbour batches: random queries, each with its nearest images."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ def query_batch(lists: Tensor, queries: int, generator: torch.Generator) -> Tens
     """
     images, others = lists.shape
     if others < 1:
-        raise UserError(f"the neighbour count k is {others + 1}, expected at least 2: set a larger k")
+        raise UserError(f"the neighbour count k is {others + 1}, but expected at least 2; set a larger k")
     if not 1 <= queries <= images:
         raise UserError(
-            f"{queries} queries asked for a batch, expected 1 to {images} (the number of images): "
+            f"a batch has {queries} queries, but expected 1 to {images} (the number of images); "
             "change the batch size or the neighbour count k"
         )
     drawn = torch.randperm(images, generator=generator, device=generator.device)[:queries]

@@ -1,4 +1,4 @@
-"""The bicubic resize of images: PIL's own, and its integer arithmetic on a device."""
+"""Bicubic resizing of images, with PIL or with PIL's integer arithmetic on a device."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ A = -0.5  # PIL's bicubic kernel
 
 @dataclass(frozen=True)
 class Taps:
-    """Which pixels of a line make each pixel of an enlarged line, and with what weights.
+    """The source pixels of each pixel of an enlarged line, and their weights.
 
     Attributes:
         places: int64 [size, t], pixels of the small line.
@@ -35,7 +35,7 @@ class Taps:
 
 
 def enlarging_taps(side: int, size: int) -> Taps:
-    """Return how PIL makes a line of `size` pixels of one of `side` <= size pixels."""
+    """Return the taps with which PIL enlarges a line of `side` pixels to `size` >= side pixels."""
     scale, count = side / size, min(side, 2 * SUPPORT + 1)
     places, weights = torch.zeros(size, count, dtype=torch.int64), torch.zeros(size, count, dtype=torch.int32)
     for place in range(size):
@@ -62,7 +62,7 @@ def enlarge(pixels: Tensor, rows: Taps, columns: Taps) -> Tensor:
         uint8 [b, height, width, 3].
     """
     b, side = pixels.shape[:2]
-    # Along the rows first, as PIL does: each pass ends in bytes.
+    # Rows first, as in PIL; each pass rounds to bytes.
     wide = _pass(pixels.transpose(1, 2).reshape(b, side, -1), columns)  # [b, width, side * 3]
     wide = wide.view(b, -1, side, 3).transpose(1, 2).reshape(b, side, -1)  # [b, side, width * 3]
     return _pass(wide, rows).view(b, rows.places.shape[1], -1, 3)

@@ -1,4 +1,4 @@
-"""Views as index arithmetic on the device: crop, flip and normalise a whole batch, one draw an image."""
+"""Views of image batches: crop, flip and normalisation on the device, with separate random numbers for each image."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ class Cropper:
     """Cuts normalised crops from a store.
 
     Attributes:
-        store: the packed images, on the device of the views or, where they are too large for it, memory-mapped.
-        crop: pixels of the square crop; at most the shorter side of the store.
-        mean, std: of the three channels, of values from 0 to 1.
-        device: where the views are wanted.
+        store: the packed images, on the device of the views or, if they are too large, memory-mapped.
+        crop: side of the square crop in pixels, at most the shorter side of the store.
+        mean, std: normalisation of the three channels, for values from 0 to 1.
+        device: the device of the views.
     """
 
     store: Store
@@ -45,9 +45,9 @@ class Cropper:
         return self._normalised(self.gathered(ids, rows, columns))
 
     def train_view(self, ids: Tensor, drawn: Draws, own: slice = slice(None)) -> Tensor:
-        """A random crop over the whole image and a flip with p = 0.5, drawn for every image on its own.
+        """Return a random crop of the whole image and a flip with p = 0.5, drawn independently for every image.
 
-        own: which of them to make. All are drawn, so that those of one image do not depend on who makes the others.
+        own: the views to compute. Random numbers are drawn for all images, so that the views do not depend on `own`.
         """
         draws = drawn.crop(len(ids))[own]
         ids = ids[own].to(self.store.pixels.device)
@@ -57,7 +57,7 @@ class Cropper:
         return self.cut(ids, tops, lefts, draws[:, 2] < 0.5)
 
     def test_view(self, ids: Tensor) -> Tensor:
-        """The centre crop, placed as torchvision's CenterCrop places it (half to even)."""
+        """Return the centre crop, at the same position as torchvision's CenterCrop (half to even)."""
         ids = ids.to(self.store.pixels.device)
         tops, lefts = (
             torch.round((sides[ids] - self.crop).double() / 2).long()
@@ -66,22 +66,22 @@ class Cropper:
         return self.cut(ids, tops, lefts, torch.zeros_like(ids, dtype=torch.bool))
 
     def _parts(self, ids: Tensor, tops: Tensor, lefts: Tensor, flips: Tensor) -> Iterator[Tensor]:
-        """The crops one by one, uint8 [crop, crop, 3]: on a CPU much faster than a gather for all at once."""
+        """Yield the crops one by one, uint8 [crop, crop, 3], which on a CPU is much faster than one gather."""
         for i, top, left, flip in zip(*(t.tolist() for t in (ids, tops, lefts, flips)), strict=True):
             part = self.store.seen(i)[top : top + self.crop, left : left + self.crop]
             yield part.flip(1) if flip else part
 
     def sliced(self, *places: Tensor) -> Tensor:
-        """All crops, uint8 [b, crop, crop, 3]."""
+        """Return all crops, uint8 [b, crop, crop, 3]."""
         out = torch.empty(len(places[0]), self.crop, self.crop, 3, dtype=torch.uint8)
         for view, part in zip(out, self._parts(*places), strict=True):
             view.copy_(part)
         return out
 
     def _sliced_and_normalised(self, *places: Tensor) -> Tensor:
-        """The same values as `_normalised`, with channels last in memory.
+        """Return the same values as `_normalised`, with channels last in memory.
 
-        One crop after the other stays in the processor's cache, and no channel is moved.
+        Each crop stays in the CPU cache, and channels are not moved.
         """
         out = torch.empty(len(places[0]), 3, self.crop, self.crop, memory_format=torch.channels_last)
         full, mean, std = (values.expand(3, 1, self.crop).permute(1, 2, 0).reshape(-1) for values in self._constants)
@@ -90,7 +90,7 @@ class Cropper:
         return out
 
     def gathered(self, ids: Tensor, rows: Tensor, columns: Tensor) -> Tensor:
-        """All crops by index arithmetic, for a GPU: uint8 [b, crop, crop, 3] of rows and columns int64 [b, crop]."""
+        """Return all crops by index arithmetic, for a GPU: uint8 [b, crop, crop, 3] of rows and columns [b, crop]."""
         store = self.store
         if store.side:
             kept = store.pixels.view(-1, store.side, store.side, 3)[ids]
@@ -105,12 +105,12 @@ class Cropper:
 
     @cached_property
     def _constants(self) -> tuple[Tensor, Tensor, Tensor]:
-        """255, mean and std on the device: dividing by a number instead, a GPU would multiply by its reciprocal."""
+        """Return 255, mean and std as tensors on the device; a GPU would replace division by a number by a product."""
         mean, std = (torch.tensor(values, device=self.device).view(3, 1, 1) for values in (self.mean, self.std))
         return torch.full((3, 1, 1), 255.0, device=self.device), mean, std
 
     @cached_property
     def _taps(self) -> Taps:
-        """How images that are kept small are enlarged."""
+        """Return the taps that enlarge images stored at their original size."""
         assert self.store.side
         return enlarging_taps(self.store.side, int(self.store.heights[0])).to(self.device)

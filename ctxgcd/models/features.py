@@ -1,4 +1,4 @@
-"""Kept features: what the unchanging part of a backbone gives for test views and for a bank of train views."""
+"""Cached features: outputs of the frozen part of a backbone for test views and a bank of train views."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ from ctxgcd.utils.files import on_disk, require_space, write_text
 from ctxgcd.utils.progress import Progress
 from ctxgcd.utils.seeding import Stream, generator
 
-BATCH = 64  # images a forward pass; no result depends on it beyond rounding
-SAVE_EVERY = 5.0  # seconds of work that a killed call loses at most
+BATCH = 64  # images per forward pass; results depend on it only by rounding
+SAVE_EVERY = 5.0  # maximum seconds of work that a killed call loses
 
 
 @torch.no_grad()
 def extract_test_view(backbone: Backbone, cropper: Cropper, precision: str, out: Path) -> None:
-    """Write [N, ...], float32 or (precision bf16) float16: the trunk's output for every image's test view.
+    """Write [N, ...], float32 or (precision bf16) float16: the trunk's output for the test view of every image.
 
-    It never changes. A backbone that is all trunk (no tail blocks) gives the frozen features that k-means clusters.
+    A backbone without tail blocks gives the frozen features that k-means clusters.
     """
     views = (cropper.test_view(ids) for ids in _batches(len(cropper.store), cropper))
     _write(out, len(cropper.store), backbone, views, precision, "test views")
@@ -52,15 +52,17 @@ def extract_view_bank(
 
 
 def load_kept(path: Path, shape_start: tuple[int, ...]) -> Tensor:
-    """Open kept features without reading them; raise UserError unless their shape starts as it should."""
+    """Open cached features without reading them. Raises UserError unless their shape starts with `shape_start`."""
     try:
         array = np.load(path, mmap_mode="c")
     except (OSError, ValueError, EOFError) as error:
-        raise UserError(f"kept features {path} cannot be read ({error}); delete them and run again") from None
+        raise UserError(
+            f"cached features {path} cannot be read ({error}); delete them and run the same command again"
+        ) from None
     if array.dtype not in (np.float32, np.float16) or array.shape[: len(shape_start)] != shape_start:
         raise UserError(
-            f"kept features {path} are {array.dtype} of shape {array.shape}, expected float32 or float16 and "
-            f"{shape_start} first; delete them and run again"
+            f"cached features {path} have dtype {array.dtype} and shape {array.shape}, but expected float32 or float16 "
+            f"and a shape that starts with {shape_start}; delete them and run the same command again"
         )
     return torch.from_numpy(array)
 
@@ -81,7 +83,7 @@ def _write(out: Path, n: int, backbone: Backbone, views: Iterator[Tensor], preci
         progress, seen, saved = Progress(what, n, done=done), 0, time.monotonic()
         for batch in views:
             seen += len(batch)
-            if seen <= done:  # drawn all the same, for the stream of those that follow
+            if seen <= done:  # drawn again to advance the random stream
                 continue
             with computing(precision, batch.device):
                 rows = backbone.trunk(batch)
@@ -100,7 +102,7 @@ def _write(out: Path, n: int, backbone: Backbone, views: Iterator[Tensor], preci
 
 
 def _begun(part: Path, journal: Path, n: int) -> tuple[np.memmap | None, int]:
-    """The rows of a call that was killed, and how many of them were written; None and 0 where there is nothing."""
+    """Return the rows written by a killed call and their number, or None and 0."""
     try:
         done = json.loads(journal.read_text(encoding="utf-8"))
         array = np.load(part, mmap_mode="r+")
@@ -110,7 +112,7 @@ def _begun(part: Path, journal: Path, n: int) -> tuple[np.memmap | None, int]:
 
 
 def _room(part: Path, shape: tuple[int, ...], half: bool, what: str) -> np.memmap:
-    """A file for an array of this shape, whose size is told and must be free."""
+    """Create a file for an array of this shape; print its size and check the free disk space."""
     size = 2 if half else 4
     total = int(np.prod(shape)) * size
     terms = " x ".join(f"{value:,}" for value in shape)

@@ -14,7 +14,7 @@ WEIGHT_STD = 0.02
 
 
 def _linear(d_in: int, d_out: int, generator: torch.Generator) -> nn.Linear:
-    # Made without values first: nn.Linear would draw its own start from the global stream.
+    # Created without values, because nn.Linear would initialise them from the global random stream.
     layer = nn.Linear(d_in, d_out, device="meta").to_empty(device="cpu")
     nn.init.normal_(layer.weight, std=WEIGHT_STD, generator=generator)
     nn.init.zeros_(layer.bias)

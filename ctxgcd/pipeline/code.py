@@ -1,4 +1,4 @@
-"""Which code computes the result of a step: the modules that its script reaches by imports, by their content."""
+"""The code of a step: digests of all modules that its script imports, directly or indirectly."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from ctxgcd.pipeline.equality import oldest
 if TYPE_CHECKING:
     from ctxgcd.pipeline.rows import RowName
 
-ROOT = Path(__file__).parents[2]  # of the checkout, or the folder that the package is installed in
+ROOT = Path(__file__).parents[2]  # the checkout, or the folder in which the package is installed
 
-# Modules that cannot change a number, and so are part of no step's code. Nothing is reached through them either.
+# Modules that cannot change a number. They are part of no step's code, and their imports are not followed.
 WITHOUT_NUMBERS = {
     "ctxgcd": "the version",
     "ctxgcd.errors": "sentences for users",
@@ -49,7 +49,7 @@ WITHOUT_NUMBERS = {
     "ctxgcd.benchmarks.fetching.download": "fetches a file, which is checked by its hash",
 }
 
-# Files that a module reads. Class lists are no code: a split depends on its own one alone.
+# Data files that a module reads. Class lists are left out, because a split depends only on its own list.
 DATA = {
     "ctxgcd.tables.published": ("tables/*.csv",),
     "ctxgcd.tables.render": ("tables/templates/*",),
@@ -76,12 +76,12 @@ class Code:
 
     @property
     def hash(self) -> str:
-        """Sixteen hex digits that tell it from any other code, but for declared equality (pipeline/equality.py)."""
+        """Sixteen hex digits that identify the code, up to declared equality (pipeline/equality.py)."""
         return hash_of(self.modules.values())
 
     @property
     def true_hash(self) -> str:
-        """The same without declared equality."""
+        """Sixteen hex digits that identify the code, without declared equality."""
         return digest_of(json.dumps(sorted(set(self.modules.values()))))
 
     def __or__(self, other: Code) -> Code:
@@ -89,12 +89,12 @@ class Code:
 
 
 def hash_of(digests: Iterable[str]) -> str:
-    """The hash of code whose modules have these digests: that of the oldest ones that are declared equal to them."""
+    """Return the hash of module digests, each replaced by the oldest digests declared equal to it."""
     return digest_of(json.dumps(sorted(set().union(*(oldest(digest) for digest in digests)))))
 
 
 def refuse_changed(planned: str, now: Code) -> None:
-    """Raise UserError where a job's code is no longer that which its call planned: its result has the latter's name."""
+    """Raise UserError if a job's code differs from the planned code, whose hash is part of the result's name."""
     if now.hash != planned:
         raise UserError("the code changed after this call planned the job; run the same command again")
 
@@ -103,7 +103,7 @@ def refuse_changed(planned: str, now: Code) -> None:
 
 
 def steps() -> dict[str, tuple[str, ...]]:
-    """The modules that each step starts from, by its name."""
+    """Return the modules that each step starts from, by the name of the step."""
     found: dict[str, tuple[str, ...]] = {name: (_script(name),) for name in SCRIPTS}
     for reader in READER_CODE:
         found[f"manifest of {reader}"] = _manifest(reader)
@@ -113,42 +113,45 @@ def steps() -> dict[str, tuple[str, ...]]:
 
 
 def manifest(reader: str) -> Code:
-    """Of the list of images, with the own reader alone."""
+    """Return the code that lists the images, with only the reader of the benchmark."""
     return reached(*_manifest(reader))
 
 
 def split(reader: str) -> Code:
-    """Of the split; of the reader counts the order of its images."""
+    """Return the code of the split; it includes the reader, which sets the order of the images."""
     return reached(*_split(reader))
 
 
 def pack(reader: str) -> Code:
-    """Of the image store; of the reader counts what opens the images."""
+    """Return the code of the image store; of the reader, only the code that opens images counts."""
     return reached(*_pack(reader))
 
 
 def training(method: str, modifiers: Sequence[str] = ()) -> Code:
-    """Of a method's training, from its inputs on."""
+    """Return the code of a method's training, without that of its inputs."""
     return reached(*_training(method, modifiers))
 
 
 def script(name: str) -> Code:
-    """Of a step that no method and no reader changes: one of SCRIPTS."""
+    """Return the code of a step that does not depend on a method or reader: one of SCRIPTS."""
     return reached(_script(name))
 
 
 def run(reader: str, method: str, modifiers: Sequence[str] = ()) -> Code:
-    """Of a run: packing, weights, features and training. List and split of the images enter by the split's hash."""
+    """Return the code of a run: packing, weights, features and training.
+
+    The list and the split of the images enter a run's identity by the split's hash.
+    """
     return pack(reader) | features() | training(method, modifiers)
 
 
 def features() -> Code:
-    """Of kept features, the image store aside."""
+    """Return the code of cached features, without that of the image store."""
     return script(WEIGHTS) | script(FEATURES)
 
 
 def of_row(reader: str, row: RowName) -> Code:
-    """Of the runs of a row."""
+    """Return the code of the runs of a row."""
     return run(reader, row.method, row.modifiers)
 
 
@@ -169,7 +172,7 @@ def _training(method: str, modifiers: Sequence[str] = ()) -> tuple[str, ...]:
 
 
 def classes_of(method: str, modifiers: Sequence[str] = ()) -> tuple[str, ...]:
-    """A method's class and its modifiers, each as `module:name`."""
+    """Return a method's class and its modifiers, each as `module:name`."""
     classes = [METHODS[method].cls, *(MODIFIERS[word].cls for word in modifiers)]
     return tuple(":".join(dotted.rsplit(".", 1)) for dotted in classes)
 
@@ -182,10 +185,11 @@ def _script(name: str) -> str:
 
 
 def reached(*roots: str, root: Path = ROOT) -> Code:
-    """The modules that these reach by imports, themselves included, lazy imports too, those for types alone not.
+    """Return the roots and all modules that they import, directly or indirectly.
 
-    roots: modules, or `module:name` where an entry says which of a module's classes or functions is meant; the name
-    counts too.
+    Lazy imports count, imports for type checking do not.
+
+    roots: modules, or `module:name` for a class or function of a module; the name is part of the code too.
     """
     found = {root: digest_of(root.partition(":")[2]) for root in roots if ":" in root}
     waiting = [root.partition(":")[0] for root in roots]
@@ -198,7 +202,7 @@ def reached(*roots: str, root: Path = ROOT) -> Code:
 
 @cache
 def imports(name: str, root: Path = ROOT) -> frozenset[str]:
-    """The modules of this package that a module imports when it runs."""
+    """Return the modules of this package that a module imports at run time."""
     found: set[str] = set()
     file = file_of(name, root)
     room = name if file.name == "__init__.py" else name.rpartition(".")[0]
@@ -210,14 +214,14 @@ def imports(name: str, root: Path = ROOT) -> frozenset[str]:
 
 @cache
 def digest(name: str, root: Path = ROOT) -> str:
-    """The digest of a module's content, and of the data files that it reads."""
+    """Return the digest of a module's content and of the data files that it reads."""
     data = [path for pattern in DATA.get(name, ()) for path in sorted((root / "ctxgcd").glob(pattern))]
     content = content_digest(file_of(name, root).read_text(encoding="utf-8"))
     return digest_of(json.dumps([content, *(digest_of(path.read_bytes()) for path in data)])) if data else content
 
 
 def modules(root: Path = ROOT) -> dict[str, str]:
-    """The digests of all modules and scripts of a checkout that can change a number, by their names."""
+    """Return the digests of all modules and scripts of a checkout that can change a number, by name."""
     files = [*(root / "ctxgcd").rglob("*.py"), *(root / "workflow" / "scripts").glob("*.py")]
     names = (file.relative_to(root).with_suffix("").as_posix().replace("/", ".") for file in sorted(files))
     return {name: digest(name, root) for name in names if name not in WITHOUT_NUMBERS and not name.endswith("__init__")}
@@ -228,7 +232,7 @@ def file_of(name: str, root: Path) -> Path:
     if found := _found(name, root):
         return found
     raise UserError(
-        f"the module {name} is not in {root}; put it there, or correct its name in ctxgcd/catalogue/entries.py"
+        f"the module {name} does not exist in {root}; add it, or correct its name in ctxgcd/catalogue/entries.py"
     )
 
 

@@ -1,4 +1,4 @@
-"""The data check as it is printed: every requested benchmark with its data, its weights and the disk that it needs."""
+"""The printed data check: data, weights and disk space of every requested benchmark."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ WIDTH = 100  # columns of a terminal
 
 
 def check_requested(sections: Sequence[Mapping[str, Any]]) -> str:
-    """Check the benchmarks of some sections (Jobs.check).
+    """Check the benchmarks of the given sections (Jobs.check).
 
-    Prints the table and returns the sentence that names what is not ready, or nothing.
+    Prints the table and returns a sentence on what is not ready, or an empty string.
     """
     results = [check_section(section) for section in sections]
     results = [replace(result, remarks=[*result.remarks, *_duplicates(result.benchmark)]) for result in results]
@@ -36,27 +36,28 @@ def check_requested(sections: Sequence[Mapping[str, Any]]) -> str:
 
 
 def problem_of(section: Mapping[str, Any]) -> str:
-    """Say in one line what a benchmark lacks before its runs could start, its weights included, or nothing."""
+    """Return what a benchmark lacks before its runs can start, including weights, or an empty string."""
     result = check_section(section)
     ready, state = weights_state(section["weights"], section["sha256"])
     return result.problem or ("" if ready else f"weights: {state}")
 
 
 def not_ready(results: Iterable[CheckResult], weights: Sequence[str] = ()) -> str:
-    """Return the sentence that names what is not ready, or nothing."""
+    """Return a sentence on what is not ready, or an empty string."""
     data = ", ".join(result.benchmark for result in results if not result.ready)
     faults = [f"the data of {data}"] * bool(data) + [f"the weights of {', '.join(weights)}"] * bool(weights)
     are = "are" if len(faults) > 1 else "is"
     why = (
-        f"{' and '.join(faults)} {are} not ready, so nothing was trained; `snakemake check_data` shows what is missing"
+        f"{' and '.join(faults)} {are} not ready, so nothing was trained; run `snakemake check_data` to see what is "
+        "missing"
     )
     return why if faults else ""
 
 
 def table(results: Sequence[CheckResult], gigabytes: Sequence[tuple[float, float]] = ()) -> str:
-    """Return one plain-text table of all benchmarks, then what is missing and how to get it.
+    """Return a plain-text table of all benchmarks, followed by what is missing and how to get it.
 
-    gigabytes: of the official files and of the image store of each, 0 where not known.
+    gigabytes: sizes of the official files and of the image store of each benchmark; 0 if unknown.
     """
     header = [
         "benchmark",
@@ -92,7 +93,7 @@ def table(results: Sequence[CheckResult], gigabytes: Sequence[tuple[float, float
 
 
 def _gigabytes(section: Mapping[str, Any]) -> tuple[float, float]:
-    """Of a benchmark's official files, and of its packed images."""
+    """Return the sizes of a benchmark's official files and of its packed images."""
     reader = reader_of(section)
     images = sum(section["images"].values()) if section["images"] != "any" else 0
     return reader.gigabytes, store_bytes(reader, images, section["resize"]) / 1e9
@@ -101,7 +102,7 @@ def _gigabytes(section: Mapping[str, Any]) -> tuple[float, float]:
 def _disk(sections: Sequence[Mapping[str, Any]]) -> str:
     needed = sum(_gigabytes(section)[1] for section in sections)
     free = shutil.disk_usage(".").free / 1e9
-    short = "" if needed < free else "; not enough, so put this folder on a larger disk"
+    short = "" if needed < free else "; this is not enough: move this folder to a larger disk"
     return f"disk: image stores need about {needed:.1f} GB below work/, {free:.0f} GB are free{short}"
 
 
@@ -122,9 +123,11 @@ def _wrapped(note: str, indent: str) -> str:
 
 
 def _duplicates(benchmark: str) -> list[str]:
-    """Say what the search for equal images found, where it was made: after packing, because it needs their pixels."""
+    """Return the result of the duplicate search if it exists; it runs after packing, because it needs the pixels."""
     file = Path(duplicates_file(benchmark))
     if not file.is_file():
         return []
     found = Counter(read_rows(file, usecols=["kind"])["kind"])
-    return [f"{found['equal']} pairs of images equal and {found['near']} nearly equal over D^l, D^u and test ({file})"]
+    return [
+        f"{found['equal']} pairs of equal and {found['near']} of nearly equal images over D^l, D^u and test ({file})"
+    ]

@@ -1,4 +1,4 @@
-"""The fingerprint of a benchmark's data: that of the data on disk, else the one recorded beside its split."""
+"""The fingerprint of a benchmark's data, from the data on disk or else from the record of its split."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ ABSENT = "absent"
 
 
 def data_fingerprint(benchmark: str, section: Mapping[str, Any]) -> str:
-    """Return the fingerprint of the data on disk; where that cannot be read, the one recorded beside the split.
+    """Return the fingerprint of the data on disk or, if the data cannot be read, the one recorded with the split.
 
-    Never raises for what lies on the disk: the data check says it better, as soon as a job needs the data. The result
-    is kept in work/fingerprints under the sizes and times of the files, because it is asked for at every start.
+    Never raises for invalid data: the data check reports it when a job needs the data. The result is cached in
+    work/fingerprints by the sizes and times of the files, because every call needs it.
     """
     reader, folder = reader_of(section), place_of(section)
     try:
@@ -36,7 +36,7 @@ def data_fingerprint(benchmark: str, section: Mapping[str, Any]) -> str:
         found = fingerprint(reader, folder)
     except (OSError, ValueError, UserError):
         return recorded(benchmark)
-    with suppress(UserError):  # only kept to save time
+    with suppress(UserError):  # the cache only saves time
         write_text(kept, json.dumps({"stamp": now, "fingerprint": found}))
     return found
 

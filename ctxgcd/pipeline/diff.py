@@ -1,4 +1,4 @@
-"""What differs between two named settings, or between two rows of a benchmark."""
+"""Differences between two named settings, or between two rows of a benchmark."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ctxgcd.pipeline.rows import ROW, refuse
 
 
 def differences(params: Params, first: str, second: str, benchmark: str | None) -> dict[str, tuple[Any, Any]]:
-    """Return every value that differs, by key: that of `first` and of `second`, None where a row does not read it.
+    """Return every value that differs, by key, as (first, second); None for a value that a row does not read.
 
     Raises UserError for an unknown name.
     """
@@ -22,7 +22,7 @@ def differences(params: Params, first: str, second: str, benchmark: str | None) 
     kinds = [name in params.settings for name in (first, second)]
     if benchmark is not None and kinds[0] != kinds[1]:
         named, row = (first, second) if kinds[0] else (second, first)
-        raise UserError(f"'{named}' names settings and '{row}' is a row; give two of one kind")
+        raise UserError(f"'{named}' names settings and '{row}' is a row; give two settings or two rows")
     one, other = (_values(params, name, benchmark) for name in (first, second))
     return {
         key: (one.get(key), other.get(key))
@@ -32,14 +32,14 @@ def differences(params: Params, first: str, second: str, benchmark: str | None) 
 
 
 def _values(params: Params, name: str, benchmark: str | None) -> dict[str, Any]:
-    """The values of named settings, or of a row of a benchmark, by key."""
+    """Return the values of named settings, or of a row of a benchmark, by key."""
     if name not in params.settings:
         if benchmark is None:
             if ROW.fullmatch(name) and re.split("[-+]", name)[0] in METHODS:
                 raise UserError(f"'{name}' is a row, whose values depend on the benchmark; add --benchmark NAME")
             raise UserError(
-                f"'{name}' is no name under settings{nearest(name, params.settings)}; give one of "
-                f"{', '.join(params.settings)}, or a row together with --benchmark"
+                f"unknown settings '{name}'{nearest(name, params.settings)}; valid: {', '.join(params.settings)}, or a "
+                "row with --benchmark"
             )
         return resolve(params, benchmark, name, params.seeds[0])
     return {

@@ -1,4 +1,4 @@
-"""The digest of a Python module's content and the modules that it imports; reads nothing but the standard library."""
+"""The digest of a Python module's content, and the modules that it imports. Uses only the standard library."""
 
 from __future__ import annotations
 
@@ -12,23 +12,23 @@ NOT_CONTENT = {"ctx", "kind", "type_comment", "type_ignores"}  # fields of nodes
 
 
 def content_digest(source: str) -> str:
-    """Return sixteen hex digits of a module without comments, docstrings, layout and what is there for types alone.
+    """Return a digest of sixteen hex digits that ignores comments, docstrings, layout and code for type checking.
 
-    They are the same under every supported Python: the syntax tree is written by the names of its nodes and fields,
-    and empty fields, as those that a newer Python adds are in older code, are left out. Raises SyntaxError.
+    It is the same in every supported Python version: the syntax tree is written with the names of its nodes and fields,
+    without empty fields, because newer versions add fields that are empty for older code. Raises SyntaxError.
     """
     return digest_of(json.dumps(_plain(running(source))))
 
 
 def running(source: str) -> ast.Module:
-    """Return the syntax tree of what runs. Raises SyntaxError."""
+    """Return the syntax tree of the code that runs. Raises SyntaxError."""
     return cast(ast.Module, _Running().visit(ast.parse(source)))
 
 
 def imported(tree: ast.Module, room: str) -> Iterator[tuple[str, list[str]]]:
-    """Yield each module that a tree imports from, with the imported names; none where it imports the module itself.
+    """Yield each module that a tree imports, with the names imported from it (none for `import module`).
 
-    room: the dotted name of the package that the tree is a module of, to which `from . import x` relates.
+    room: the dotted name of the package of the module, used to resolve relative imports.
     """
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
@@ -44,7 +44,7 @@ def digest_of(content: str | bytes) -> str:
 
 
 class _Running(ast.NodeTransformer):
-    """Takes out docstrings and other bare strings, and blocks under `if TYPE_CHECKING` or `if typing.TYPE_CHECKING`."""
+    """Removes docstrings, other bare strings, and blocks under `if TYPE_CHECKING` or `if typing.TYPE_CHECKING`."""
 
     def visit_Expr(self, node: ast.Expr) -> ast.AST | None:
         self.generic_visit(node)
@@ -57,7 +57,7 @@ class _Running(ast.NodeTransformer):
 
 
 def _plain(value: Any) -> Any:
-    """A syntax tree as lists and texts that json writes alike under every Python."""
+    """Return a syntax tree as lists and strings with the same JSON in every Python version."""
     if isinstance(value, ast.JoinedStr):
         return ["JoinedStr", list(_pieces(value))]
     if isinstance(value, ast.AST):
@@ -69,7 +69,7 @@ def _plain(value: Any) -> Any:
 
 
 def _pieces(joined: ast.JoinedStr) -> Iterator[Any]:
-    """The parts of an f-string, its texts joined: Pythons divide them in different ways."""
+    """Yield the parts of an f-string with adjacent texts joined, because Python versions divide them differently."""
     text = ""
     for part in joined.values:
         if isinstance(part, ast.Constant):

@@ -1,4 +1,4 @@
-"""DVC's stages: what each one runs, depends on and owns."""
+"""DVC stages: their commands, dependencies and outputs."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ctxgcd.pipeline.runs import Run
 from ctxgcd.pipeline.tables import runs_of, seeds_of
 from ctxgcd.pipeline.targets import DEMO, benchmark_files, requested_benchmarks
 
-CODE = ["ctxgcd", "workflow", "Snakefile"]  # a change asks Snakemake, which decides what it means
+CODE = ["ctxgcd", "workflow", "Snakefile"]  # after a change, DVC calls Snakemake, which decides what to run
 COMMON = (
     "split",
     "seeds",
@@ -30,11 +30,12 @@ COMMON = (
 
 
 def stages(params: Params) -> dict[str, Any]:
-    """The content of dvc.yaml: check_data, the benchmarks of `all_tables`, the tables over several, the others; plots.
+    """Return the content of dvc.yaml.
 
-    DVC runs stages that do not depend on one another in the order of the file (unless the project has more .dvc
-    files than stages). So the data is checked before any training, while `dvc repro demo` or `dvc repro cub`
-    needs no other benchmark's data.
+    The stages are check_data, the benchmarks of `all_tables`, the tables over several benchmarks, and the other
+    benchmarks. DVC runs independent stages in the order of the file (unless the project has more .dvc files than
+    stages). So the data is checked before any training, and `dvc repro demo` or `dvc repro cub` does not need the data
+    of other benchmarks.
     """
     in_tables = requested_benchmarks(params, [])
     others = [of[0] for of in params.tables.values() if len(of) == 1 and of[0] not in in_tables]
@@ -73,14 +74,14 @@ def _benchmark_stage(params: Params, benchmark: str) -> dict[str, Any]:
 
 
 def _losses(params: Params, benchmark: str) -> dict[str, Any]:
-    """A plot of DVC's: the loss of a benchmark's full method, whose history lies in its stage's folder of runs."""
+    """Return a DVC plot of the loss of a benchmark's full method."""
     history = Run(benchmark, "full-paper", seeds_of(params, "main", benchmark)[0]).file("history.csv")
     return {f"loss of full-paper on {benchmark}": {"x": "epoch", "y": {history: "loss"}}}
 
 
 def _stage(targets: str, outs: list[str], params: list[Any], deps: Iterable[str] = ()) -> dict[str, Any]:
-    """A stage that asks Snakemake; `persist`, because it is Snakemake that decides what is made again."""
-    ours = 'export PATH="$PWD/.venv/bin:$PATH"'  # the environment of `make`, activated or not
+    """Return a stage that calls Snakemake; outputs persist, because Snakemake decides what is made again."""
+    ours = 'export PATH="$PWD/.venv/bin:$PATH"'  # the environment of `make`, even if it is not activated
     check = "python workflow/scripts/write_dvc_stages.py --check"
     return {
         "cmd": f"{ours} && {check} && snakemake {targets}",

@@ -1,4 +1,4 @@
-"""Declared equality: a maintainer's word that a changed module computes what it computed before."""
+"""Declared equality: maintainers declare that a changed module computes the same results as before."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ COLUMNS = ("module", "old", "new", "reason")
 
 @cache
 def older() -> dict[str, frozenset[str]]:
-    """The digests that each digest is declared equal to.
+    """Return the older digests that each digest is declared equal to.
 
-    Raises UserError where the file is missing or damaged: a line that is passed over would make results again.
+    Raises UserError if the file is missing or damaged, because a skipped line would make results again.
     """
     found: dict[str, frozenset[str]] = {}
     try:
         head, *lines = csv.reader(FILE.read_text(encoding="utf-8").splitlines(), strict=True)
     except (OSError, ValueError, csv.Error) as error:
-        raise UserError(f"{FILE} cannot be read ({error}); restore it, as by `git checkout {FILE.name}`") from None
+        raise UserError(f"{FILE} cannot be read ({error}); restore it, as with `git checkout {FILE.name}`") from None
     for number, line in enumerate([head, *lines], 1):
         if (number == 1 and tuple(line) != COLUMNS) or (line and (len(line) != len(COLUMNS) or not all(line))):
             raise UserError(
-                f"{FILE} line {number} is {','.join(line)!r}, not {','.join(COLUMNS)}; correct it, or take the file of "
-                "a commit without this line"
+                f"{FILE} line {number} is {','.join(line)!r}, but expected {','.join(COLUMNS)}; correct the line or "
+                "restore the file from git"
             )
     for _, old, new, _ in filter(None, lines):
         found[new] = found.get(new, frozenset()) | {old}
@@ -37,9 +37,9 @@ def older() -> dict[str, frozenset[str]]:
 
 @cache
 def oldest(digest: str) -> frozenset[str]:
-    """The digests at the start of a digest's chains: itself where nothing is declared, several after a merge.
+    """Return the oldest digests declared equal to a digest: itself if nothing is declared, several after a merge.
 
-    Raises UserError where the declarations go round in a circle.
+    Raises UserError if the declarations form a cycle.
     """
     found, waiting, seen = set(), [(digest, frozenset[str]())], set()
     while waiting:
@@ -56,27 +56,28 @@ def oldest(digest: str) -> frozenset[str]:
 
 
 def check() -> None:
-    """Raise UserError unless the declarations can be read and lead to a start."""
+    """Raise UserError if the declarations cannot be read or form a cycle."""
     for digest in older():
         oldest(digest)
 
 
 def declare(old: Mapping[str, str], new: Mapping[str, str], parts: Mapping[str, str], reason: str) -> list[str]:
-    """Append a line for each module that computes what it computed before; return their names.
+    """Append a line for each changed module that computes the same results as before; return their names.
 
     Args:
-        old, new: digests of modules before the change and after it.
-        parts: further modules, each with the old one of which it computes a part or the whole.
-        reason: why nothing changes.
+        old, new: digests of modules before and after the change.
+        parts: further modules, each with the old module that it replaces completely or partly.
+        reason: why no result changes.
 
-    Raises UserError for a module that is not there.
+    Raises UserError for an unknown module.
     """
     pairs = [(name, name) for name in new if name in old and new[name] != old[name]] + list(parts.items())
     for name, before in pairs:
         for module, known in ((name, new), (before, old)):
             if module not in known:
                 raise UserError(
-                    f"no module '{module}'{nearest(module, known)}; write NEW=OLD with names such as ctxgcd.utils.files"
+                    f"unknown module '{module}'{nearest(module, known)}; write NEW=OLD with names such as "
+                    "ctxgcd.utils.files"
                 )
     wanted = [(name, old[before], new[name]) for name, before in pairs if not oldest(old[before]) <= oldest(new[name])]
     ends = FILE.read_text(encoding="utf-8").endswith("\n")

@@ -1,4 +1,4 @@
-"""What a person reads last: under Snakemake's own words on failed jobs, the sentences of the jobs themselves."""
+"""Repeats the error messages of failed jobs at the end of Snakemake's output."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ LOG_OF_A_FAILED_JOB = re.compile(r"^ +log: (\S+) \(check log", re.MULTILINE)
 
 
 def repeat_last_words(snakemake_logs: Iterable[str]) -> None:
-    """When this process ends, print the sentence with which each failed job has ended, each sentence once.
+    """Print the error messages of failed jobs, without duplicates, when this process ends.
 
-    snakemake_logs: the files that Snakemake wrote in this call; they name the logs of the failed jobs.
+    snakemake_logs: Snakemake's log files of this call, which name the logs of failed jobs.
     """
     logs = [log for file in snakemake_logs for log in LOG_OF_A_FAILED_JOB.findall(_read(file))]
     errors = [line for log in logs for line in _read(log).splitlines() if line.startswith("error:")]

@@ -1,4 +1,4 @@
-"""What names a run: hashes over its parameters, its split and its code, and the K that it reads from a file."""
+"""The identity of a run: hashes of its parameters, split and code, and an estimated K."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from ctxgcd.errors import UserError
 from ctxgcd.pipeline.digest import digest_of
 from ctxgcd.utils.files import read_object
 
-ESTIMATED = "estimated"  # stands for K in the parameters of a run that reads it from a file
+ESTIMATED = "estimated"  # placeholder for K in the parameters of a run that reads K from a file
 
 
 def identity(parameters: dict[str, Any], split_hash: str = "", code: str = "") -> str:
-    """Sixteen hex digits over the resolved parameters (their row name aside), the split and the training code."""
+    """Return sixteen hex digits that identify resolved parameters (except the row name), split and training code."""
     own = {key: value for key, value in parameters.items() if key != "row"}
     return content_hash([own, split_hash, code])
 
@@ -26,19 +26,19 @@ def content_hash(content: Any) -> str:
 
 
 def short_hash(*texts: str) -> str:
-    """Eight hex digits over some texts."""
+    """Return a hash of eight hex digits of some texts."""
     return hashlib.sha256("\0".join(texts).encode()).hexdigest()[:8]
 
 
 def parameters_hash(parameters: dict[str, Any]) -> str:
-    """Eight hex digits over a run's parameters as they are asked for: where K is estimated, without its number."""
+    """Return a hash of eight hex digits of a run's parameters, without the number of an estimated K."""
     own = {key: value for key, value in parameters.items() if key != "K" or parameters.get("K_source") != ESTIMATED}
     return short_hash(json.dumps(own, sort_keys=True))
 
 
 def read_estimate(path: Path) -> int:
-    """The K that estimate_k wrote. Raises UserError for a file that holds none."""
+    """Return the K that estimate_k wrote. Raises UserError for a file without an estimate."""
     k = read_object(path, "K")["K"]
     if type(k) is not int or k < 2:
-        raise UserError(f"{path} holds no estimate of K; delete it and run the same command again")
+        raise UserError(f"{path} contains no estimate of K; delete it and run the same command again")
     return k

@@ -1,4 +1,4 @@
-"""Where files lie below results/ and work/, and what their names say."""
+"""Paths of files below results/ and work/, and the meaning of their names."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from pathlib import Path
 
 from ctxgcd.config import PAIRED
 
-FOLDERS = ("results", "work")  # of everything that is made
-TABLE_FORMATS = ("csv", "md", "tex", "html")  # of every table
-TABLE_KINDS = ("main", "ablation", "sensitivity", "statistics", "terms", *PAIRED)  # of tables made from runs
+FOLDERS = ("results", "work")  # folders of all outputs
+TABLE_FORMATS = ("csv", "md", "tex", "html")  # file formats of every table
+TABLE_KINDS = ("main", "ablation", "sensitivity", "statistics", "terms", *PAIRED)  # kinds of tables made from runs
 
 RUNS = Path("results/runs")
 RUN_CACHE = Path("work/runs")
@@ -23,7 +23,7 @@ BENCH = Path("results/bench")
 FINGERPRINTS = Path("work/fingerprints")
 MERGED_PARAMS = Path("work/params")
 EMBEDDINGS = Path("work/report")
-AVAILABLE = "results/available"  # of tables with gaps: never the place of a whole one
+AVAILABLE = "results/available"  # partial tables, never complete ones
 
 TABLE_FILE = re.compile(
     rf"(?:.*/)?results/(?:available/)?((?:{'|'.join(TABLE_KINDS)})_\w+)\.({'|'.join(TABLE_FORMATS)})"
@@ -39,22 +39,22 @@ def run_folder(benchmark: str, row: str, seed: int) -> str:
 
 
 def run_folders(benchmark: str = "*") -> Iterable[Path]:
-    """Every folder that has the place of a run, of one benchmark or of all."""
+    """Return the folders of all runs of one benchmark, or of all benchmarks."""
     return sorted(RUNS.glob(f"{benchmark}/*/seed*"))
 
 
 def table_files(table: str) -> list[str]:
-    """The files of one table."""
+    """Return the files of a table."""
     return [f"results/{table}.{suffix}" for suffix in TABLE_FORMATS]
 
 
 def partial_table_files(table: str) -> list[str]:
-    """The files of a table with gaps."""
+    """Return the files of a partial table."""
     return [f"{AVAILABLE}/{table}.{suffix}" for suffix in TABLE_FORMATS]
 
 
 def summary_file(benchmark: str) -> str:
-    """The file of a benchmark's means over seeds, one entry a row."""
+    """Return the file with a benchmark's means over seeds, one entry per row."""
     return f"results/metrics_{benchmark}.json"
 
 
@@ -71,12 +71,12 @@ def split_file(benchmark: str, suffix: str = "csv") -> str:
 
 
 def split_files(benchmark: str) -> list[str]:
-    """A split, its hash and the record of its data."""
+    """Return the files of a split: the split, its hash and the record of its data."""
     return [split_file(benchmark, suffix) for suffix in ("csv", "sha256", "source.json")]
 
 
 def estimate_file(benchmark: str, suffix: str = "json") -> str:
-    """Where a benchmark's estimated K stands."""
+    """Return the file with a benchmark's estimated K."""
     return f"results/estimates/{benchmark}.{suffix}"
 
 
@@ -85,12 +85,12 @@ def estimate_files(benchmark: str) -> list[str]:
 
 
 def weights_file(backbone: str, crop: int, content: str) -> str:
-    """Prepared weights; a ViT's position embedding depends on the crop."""
+    """Return the file of prepared weights, which depend on the crop through a ViT's position embedding."""
     return f"work/weights/{backbone}-{crop}-{content}.pt"
 
 
 def store_file(benchmark: str, content: str) -> str:
-    """The index of an image store; its pixels lie beside it."""
+    """Return the index file of an image store; its pixels are in the same folder."""
     return f"work/stores/{benchmark}-{content}.npz"
 
 
@@ -100,13 +100,13 @@ def features_folder(benchmark: str, content: str) -> str:
 
 @dataclass(frozen=True)
 class Features:
-    """What a file of kept features holds, as its name says it.
+    """The content of a file of cached features, encoded in its name.
 
     Attributes:
         tail: number of blocks after the features; 0: the features of the whole backbone.
         precision: float32 or bf16.
-        views: kept train views of each image; 0: the test view.
-        seed: of the kept views.
+        views: number of cached train views of each image; 0: the test view.
+        seed: seed of the cached views.
     """
 
     tail: int
@@ -125,8 +125,8 @@ class Features:
 
     @classmethod
     def of(cls, name: str) -> Features:
-        """Read a name back. Raises ValueError for another one."""
+        """Parse a name. Raises ValueError for any other name."""
         if not (match := re.fullmatch(cls.PATTERN, name)):
-            raise ValueError(f"{name!r} names no kept features")
+            raise ValueError(f"{name!r} is not a name of cached features")
         of_test, of_bank, views, seed, precision = match.groups()
         return cls(int(of_test or of_bank), precision, int(views or 0), int(seed or 0))

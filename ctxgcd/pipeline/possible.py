@@ -1,4 +1,4 @@
-"""Runs that their images refuse: more classes or larger batches than there are images."""
+"""Checks that a run has enough images for its classes and batches."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ if TYPE_CHECKING:
 
 
 def check_k(resolved: dict[str, Any], split: pd.DataFrame) -> None:
-    """Refuse a K that the split of a run cannot have."""
+    """Raise UserError for a K that does not fit the split of a run."""
     labelled, k = split.loc[split.role == "labelled", "class_id"], resolved["K"]
     where = f"benchmark {resolved['benchmark']}, row {resolved['row']}: K is {k}"
     if (classes := int(labelled.max()) + 1) > k:
-        raise UserError(f"{where}, but the labelled images have {classes} classes; give a K of at least that")
+        raise UserError(f"{where}, but the labelled images have {classes} classes; give a K of at least {classes}")
     by_clusters = METHODS[resolved["method"]].ending == "semi-supervised k-means"
     pinned = labelled.nunique() if by_clusters else 0  # clusters that labelled images fill
     if k - pinned > (unlabelled := int((split.role == "unlabelled").sum())):
-        raise UserError(f"{where}, too many for {unlabelled} unlabelled images; give a smaller K")
+        raise UserError(f"{where}, which is too large for {unlabelled} unlabelled images; give a smaller K")
 
 
 def check_possible(resolved: dict[str, Any], images: int) -> None:
-    """Refuse a run that needs more training images than there are.
+    """Raise UserError for a run that needs more training images than available.
 
     images: number of training images, D^l and D^u together.
     """
@@ -40,17 +40,17 @@ def check_possible(resolved: dict[str, Any], images: int) -> None:
     entry = METHODS[resolved["method"]]
     if entry.trains and resolved["batch_size"] > images:
         raise UserError(
-            f"{where}: batch_size {resolved['batch_size']} exceeds the {images} training images, so no step would be "
-            "made; give a smaller batch_size"
+            f"{where}: batch_size {resolved['batch_size']} exceeds the {images} training images, so no batch is "
+            "complete; give a smaller batch_size"
         )
     if fault := entry.too_few(completed(resolved), images):
         raise UserError(f"{where}: {fault}")
 
 
 def check_asked(benchmark: str, images: int) -> None:
-    """Refuse the first impossible run of a benchmark that the workflow leaves in the environment variable CTXGCD_RUNS.
+    """Raise UserError for the first impossible run of a benchmark in the environment variable CTXGCD_RUNS.
 
-    So a run that its training would refuse is refused before any image is packed.
+    The workflow sets the variable, so that an impossible run is refused before any image is packed.
     """
     for resolved in json.loads(os.environ.get("CTXGCD_RUNS", "[]")):
         if resolved["benchmark"] == benchmark:

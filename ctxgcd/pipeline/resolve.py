@@ -1,4 +1,4 @@
-"""From params.yaml to the values of one run: which ones it reads, and which of several places wins."""
+"""Resolves params.yaml to the values of one run: the values that it reads, in their order of precedence."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from ctxgcd.pipeline.possible import check_possible
 from ctxgcd.pipeline.rows import parse_row, refuse
 from ctxgcd.pipeline.runs import Run
 
-# What every run's identity holds, beside what its method reads and its seed.
+# Fields of every run's identity, in addition to the values of its method and its seed.
 SPLIT_FIELDS = ("benchmark", "class_list", "classes", "trial", "data", "split_seed", "labelled_share", "K", "K_source")
 FEATURE_FIELDS = ("model", "weights", "mean", "std", "resize", "crop")
 
 
 def resolve(params: Params, benchmark: str, row: str, seed: int) -> dict[str, Any]:
-    """Every value that the run reads, flat, in a fixed order.
+    """Return every value that the run reads, in a flat dict with a fixed order.
 
     Order of precedence: the protocol and the benchmark's `overrides` of it; the sections of the row's method, named
     settings, the benchmark's `methods` and `settings`; the row's own `+key=value`. A value that equals its field's
@@ -72,10 +72,10 @@ def resolve(params: Params, benchmark: str, row: str, seed: int) -> dict[str, An
         "context_terms": name.terms,
         "modifiers": name.modifiers,
     }
-    # Values that this very run never reads take no part in its identity either.
+    # Values that this run does not read are not part of its identity.
     unread = {weight for term, weight in method.weights.items() if term not in name.terms}
     unread |= set() if values["view_bank"] else {"view_bank_seed"}
-    unread |= {*SPLIT_FIELDS, *method.reads} - values.keys()  # of own or official images alone; the usual values
+    unread |= {*SPLIT_FIELDS, *method.reads} - values.keys()  # fields of the other kind of images; default values
     of_name = ["variant", "settings"] * bool(method.variants) + ["context_terms"] * bool(method.ablated)
     of_name += ["modifiers"] * bool(name.modifiers)
     fields = [f for f in (*SPLIT_FIELDS, *FEATURE_FIELDS, *method.reads, *of_name) if f not in unread]
@@ -88,14 +88,14 @@ def resolve(params: Params, benchmark: str, row: str, seed: int) -> dict[str, An
 
 
 def values_of(params: Params, method: str, settings: str, benchmark: str | None) -> dict[str, Any]:
-    """The section of a method with the values of named settings and, where one is given, of a benchmark.
+    """Return the section of a method with the values of named settings and, if given, of a benchmark.
 
-    Raises UserError where params.yaml has no such section.
+    Raises UserError if params.yaml has no such section.
     """
     section = METHODS[method].values
     if method not in params.methods:
         fields = ", ".join(section.model_fields)
-        raise UserError(f"params.yaml: methods.{method} is missing; add it, with {fields}")
+        raise UserError(f"params.yaml: methods.{method} is missing; add it with the keys {fields}")
     values = section.model_validate(params.methods[method]).model_dump() | params.settings[settings].get(method, {})
     if benchmark is None:
         return values
@@ -104,41 +104,41 @@ def values_of(params: Params, method: str, settings: str, benchmark: str | None)
 
 
 def images_of(benchmark: str, entry: Benchmark) -> dict[str, Any]:
-    """What says which images a benchmark has and how their classes are known, without the place where they lie."""
+    """Return the values that define a benchmark's images and classes, without their location."""
     if isinstance(entry, Own):
         return {"data": _own_data(benchmark, entry.model_dump_json()), "classes": entry.classes}
     return entry.model_dump(include={"class_list", "classes", "trial"})
 
 
 def protocol_of(params: Params, benchmark: str) -> Protocol:
-    """A benchmark's protocol with its `overrides`: what its images, features and runs share."""
+    """Return a benchmark's protocol with its `overrides`, shared by its images, features and runs."""
     entry = params.benchmarks[benchmark]
     values = params.protocols[entry.protocol].model_dump() | entry.overrides
     return validated(Protocol, values, f"benchmark {benchmark}, overrides")
 
 
 def backbone_of(params: Params, benchmark: str) -> Backbone:
-    """The backbone that a benchmark's protocol names."""
+    """Return the backbone of a benchmark's protocol."""
     return params.backbones[protocol_of(params, benchmark).backbone]
 
 
 def weights_of(backbone: Backbone) -> str:
-    """What names a backbone's weights in a run's identity."""
+    """Return the fingerprint of a backbone's weights in a run's identity."""
     return weights_fingerprint(backbone.weights, backbone.sha256)
 
 
 @lru_cache
 def _own_data(benchmark: str, section: str) -> str:
-    """The fingerprint of a user's own images, once a process: every run of theirs asks for it."""
+    """Return the fingerprint of a user's own images, cached because every run of the benchmark needs it."""
     return data_fingerprint(benchmark, json.loads(section))
 
 
 def estimate_of(params: Params, benchmark: str) -> dict[str, int]:
-    """How a benchmark's K is estimated: seed, restarts, most, threads."""
+    """Return the parameters of a benchmark's estimate of K: seed, restarts, most, threads."""
     return params.estimate.model_dump() | {"threads": protocol_of(params, benchmark).threads}
 
 
 def limits_of(params: Params, asked: Iterable[Run]) -> str:
-    """What `check_asked` reads of the runs whose number of images only their split tells, as JSON."""
+    """Return the runs for `check_asked` as JSON: those whose number of images is known only from their split."""
     own = {(run.benchmark, run.row) for run in asked if params.benchmarks[run.benchmark].images == "any"}
     return json.dumps([resolve(params, benchmark, row, 0) for benchmark, row in sorted(own)])

@@ -1,7 +1,7 @@
-"""Recorded results in a fresh clone: what is pulled stays where params.yaml and the code ask for it now.
+"""Restores recorded results in a fresh clone and keeps those that match the current params.yaml and code.
 
-A pull gives every file a new time, and Snakemake's records of what was made how travel in no version. So neither tells
-whether a pulled run fits; the parameters and hashes that every run carries do.
+A pull gives every file a new time, and git does not store Snakemake's provenance records. So Snakemake cannot tell
+whether a pulled run is up to date; the parameters and hashes in each run's files can.
 """
 
 from __future__ import annotations
@@ -47,74 +47,73 @@ TakeOut: TypeAlias = Callable[[str, bool], None]
 
 
 def restore(params: Params) -> None:
-    """Pull what dvc.lock records, leave in results/ what fits, tell Snakemake so, and make its tables anew.
+    """Pull the results recorded in dvc.lock, keep those that are up to date, and make their tables again.
 
-    A run that differs is named, with the reason, and taken out of results/, and so is a split or an estimate on which
-    no other run stands: Snakemake makes them when they are asked for, and DVC's cache still has them. A run that is
-    not recorded is moved to work/left_out. Where a step fails, results/ is as it was after the pull; where the call is
-    killed, the next one brings back what was taken out, to work/left_out where something new lies in its place.
-    Raises UserError where nothing is recorded or a command fails.
+    A run that differs is reported with the reason and removed from results/, together with splits and estimates that
+    no kept run uses. Snakemake makes them again when they are requested, and DVC's cache still contains them. A run
+    that is not recorded is moved to work/left_out. If a step fails, results/ is as it was after the pull. If the
+    process is killed, the next call moves removed files back, or to work/left_out if new files are in their place.
+    Raises UserError if nothing is recorded or a command fails.
     """
     with taken_out() as take_out:
         _restore(params, pull(), take_out)
 
 
 def _restore(params: Params, outputs: set[str], take_out: TakeOut) -> None:
-    recorded = {file for file in outputs if Path(file).is_file()} - {DATA_CHECK}  # no declared output
+    recorded = {file for file in outputs if Path(file).is_file()} - {DATA_CHECK}  # not an output of a rule
     found = {run: difference(params, run) for run in made_runs()}
     kept = {run for run, why in found.items() if not why}
     for why in dict.fromkeys(why for why in found.values() if why):
         alike = [run for run in found if found[run] == why]
-        print(f"left out: {', '.join(run.folder.removeprefix(f'{RUNS}/') for run in alike)}: {why}", flush=True)
+        print(f"not kept: {', '.join(run.folder.removeprefix(f'{RUNS}/') for run in alike)}: {why}", flush=True)
         for run in alike:
             take_out(run.folder, _lies_in(run.folder, outputs))
-    print(f"{len(kept)} of {len(found)} recorded runs are those that params.yaml and the code ask for now", flush=True)
+    print(f"{len(kept)} of {len(found)} recorded runs match the current params.yaml and code", flush=True)
     standing = recorded & _stood_on(kept)
     for file in recorded - standing:
         take_out(file, True)
     if not kept:
         return
-    for run in kept:  # so that Snakemake, should it ask for one of them again, finds it there
+    for run in kept:  # in case Snakemake runs one of them again
         made = read_or_empty(Path(run.file("run.json")))
         run_cache.take(Path(run.folder), run_cache.folder_of(RUN_CACHE, made["identity"], run.row))
     trained = [run.file("metrics.json" if _scored_alike(run) else "run.json") for run in sorted(kept)]
     _call("snakemake", "--touch", "--forceall", *trained, *sorted(standing), "--quiet", "all")
     anew = {file for file, of in _made_from(params, kept).items() if file in recorded and kept.issuperset(of)}
     _call("snakemake", *(run.file("metrics.json") for run in sorted(kept)), *sorted(anew), "--quiet", "all")
-    # Snakemake asks for a run again when a cache that it reads is made in the same call, for a run that is left out.
+    # Make missing caches in a separate call: Snakemake would run a kept run again if its caches were made in one call.
     if targets := [f"benchmark_{benchmark}" for benchmark in _incomplete(params, kept)]:
         try:
             _call("snakemake", *targets, "--until", "weights", "image_store", "features", "--quiet", "all")
         except UserError:
-            print(
-                "the caches of the runs that are left out cannot be made yet; the restored runs are kept all the same"
-            )
+            print("the caches of the runs that were not kept cannot be made now; the restored runs are kept")
 
 
 def pull() -> set[str]:
-    """Pull the stages that dvc.lock records; return their outputs, files and folders."""
+    """Pull the stages recorded in dvc.lock; return their output files and folders."""
     lock = Path("dvc.lock")
     if not lock.is_file():
-        raise UserError("nothing is recorded: there is no dvc.lock here; `dvc repro` writes it and git carries it")
+        raise UserError(
+            "dvc.lock does not exist, so no results are recorded; run `dvc repro`, which writes it, or check out a "
+            "commit that contains it"
+        )
     stages = yaml.safe_load(lock.read_text(encoding="utf-8"))["stages"]
     print(f"Pulling the results of {', '.join(stages)}", flush=True)
     done = subprocess.run([sys.executable, "-m", "dvc", "pull", *stages], capture_output=True, text=True)
     if done.returncode:
         said = shorten(done.stderr.rpartition("ERROR: ")[2].split("<https", 1)[0], 300)
-        if "no default remote" in done.stdout + done.stderr:  # which DVC says long before its error
-            said = (
-                "no default remote is set here; commit .dvc/config after `dvc remote add --default`, or call that here"
-            )
+        if "no default remote" in done.stdout + done.stderr:  # DVC prints this long before its error
+            said = "no default remote is set; run `dvc remote add --default NAME URL`"
         raise UserError(f"`dvc pull` failed and nothing was restored: {said}")
     return {out["path"] for stage in stages.values() for out in stage["outs"]}
 
 
 @contextmanager
 def taken_out() -> Iterator[TakeOut]:
-    """Give a function that takes a file or folder out of results/, told whether DVC's cache has it.
+    """Yield a function that removes a file or folder from results/, given whether DVC's cache contains it.
 
-    Where the block fails, all of it is brought back, and so it is in the next call where this one was killed.
-    Otherwise what DVC's cache has is deleted, and the rest is moved to work/left_out.
+    If the block fails, everything is moved back; if the process is killed, the next call moves it back. Otherwise
+    files in DVC's cache are deleted, and the others are moved to work/left_out.
     """
     _bring_back()
     cached: dict[str, bool] = {}
@@ -129,35 +128,35 @@ def taken_out() -> Iterator[TakeOut]:
         _bring_back(same_call=True)
         raise
     for path in (path for path, in_cache in cached.items() if not in_cache):
-        print(f"{path} is not recorded; it is kept as {_leave_out(path)}", flush=True)
+        print(f"{path} is not recorded; moved to {_leave_out(path)}", flush=True)
     _delete(ASIDE)
 
 
 def _bring_back(same_call: bool = False) -> None:
-    """Put what was taken out of results/ back: single files, and the folders of runs whole.
+    """Move removed files back to results/, and folders of runs as a whole.
 
-    What was made in results/ meanwhile stays, and what was taken out is kept in work/left_out. Only a file, such as a
-    table, that the same call made is replaced; a run never is.
+    Results made in the meantime stay; the removed ones are then moved to work/left_out. Only files made by the same
+    call, such as tables, are overwritten, never runs.
     """
     for folder in ("results/**", f"{ASIDE}/**", f"{LEFT_OUT}/**", f"{ASIDE.parent}"):
         for left in glob(f"{folder}/{_unfinished(Path('*'))}", recursive=True):
             with on_disk(Path(left)):
                 _remove(Path(left))
     runs = sorted(ASIDE.glob(f"{RUNS}/*/*/seed*"))
-    for kept in chain(runs, filter(Path.is_file, sorted(ASIDE.rglob("*")))):  # files that are left after the runs
+    for kept in chain(runs, filter(Path.is_file, sorted(ASIDE.rglob("*")))):  # remaining files, after the runs
         path = kept.relative_to(ASIDE)
         with suppress(OSError):
-            path.rmdir()  # an empty folder, which Snakemake makes for a run
+            path.rmdir()  # an empty folder that Snakemake made for a run
         if path.exists() and not (same_call and path.is_file() and kept.is_file()):
             to = _leave_out(str(path))
-            print(f"{path} exists again and is not overwritten; the one taken out before is kept as {to}", flush=True)
+            print(f"{path} exists and is not overwritten; the earlier version is moved to {to}", flush=True)
         else:
             _move(kept, path)
     _delete(ASIDE)
 
 
 def _leave_out(path: str) -> Path:
-    """Move what was taken out to work/left_out, to a name that is free there; return it."""
+    """Move a removed file or folder to an unused name in work/left_out; return its path."""
     names = chain([path], (f"{path}-{number}" for number in count(2)))
     to = next(kept for name in names if not (kept := LEFT_OUT / name).exists())
     _move(ASIDE / path, to)
@@ -165,7 +164,7 @@ def _leave_out(path: str) -> Path:
 
 
 def _move(source: Path, target: Path) -> None:
-    """Move a file, or a folder to where none lies; whole also where a copy to another file system is killed."""
+    """Move a file, or a folder to an unused path. A killed copy to another file system leaves no incomplete target."""
     with on_disk(target):
         target.parent.mkdir(parents=True, exist_ok=True)
         try:
@@ -184,7 +183,7 @@ def _move(source: Path, target: Path) -> None:
 
 
 def _delete(path: Path) -> None:
-    """Delete a file or folder, if it is there; a killed call leaves all of it, or nothing under its name."""
+    """Delete a file or folder if it exists. A killed call leaves it complete, or nothing under its name."""
     with on_disk(path), suppress(FileNotFoundError):
         os.rename(path, _unfinished(path))
         _remove(_unfinished(path))
@@ -195,7 +194,7 @@ def _remove(path: Path) -> None:
 
 
 def _unfinished(path: Path) -> Path:
-    """The name beside `path` of what is being copied there or deleted; the next call deletes what has it."""
+    """Return the temporary name of an incomplete copy or deletion of `path`; the next call deletes such files."""
     return path.with_name(f".{path.name}.moving")
 
 
@@ -204,7 +203,7 @@ def _lies_in(path: str, outputs: set[str]) -> bool:
 
 
 def made_runs() -> list[Run]:
-    """The runs that lie in results/runs/BENCHMARK/ROW/seedN; what else lies there is left alone."""
+    """Return the runs in results/runs/BENCHMARK/ROW/seedN; other files are ignored."""
     runs = []
     for folder in run_folders():
         benchmark, row, seed = folder.parts[-3:]
@@ -215,7 +214,7 @@ def made_runs() -> list[Run]:
 
 
 def _stood_on(runs: Iterable[Run]) -> set[str]:
-    """What is right wherever one of these runs is: its split, its images' duplicates, its estimate of K."""
+    """Return the files that these runs depend on: splits, duplicates of images, and estimates of K."""
     made = {run: read_or_empty(Path(run.file("run.json")))["parameters"] for run in runs}
     of_split = {run.benchmark for run in made}
     of_estimate = {run.benchmark for run, parameters in made.items() if parameters["K_source"] == ESTIMATED}
@@ -225,7 +224,7 @@ def _stood_on(runs: Iterable[Run]) -> set[str]:
 
 
 def _made_from(params: Params, runs: Iterable[Run]) -> dict[str, list[Run]]:
-    """The runs behind every table and figure of these runs' benchmarks, and behind the tables over several."""
+    """Return the runs behind every table and figure of these runs' benchmarks and behind tables over several."""
     own = [runs_by_file(params, benchmark) for benchmark in sorted({run.benchmark for run in runs})]
     tables = {file: table_runs(params, table) for table in params.all_tables.main for file in table_files(table)}
     tables |= {file: [] for file in table_files("audit_published")}
@@ -233,7 +232,7 @@ def _made_from(params: Params, runs: Iterable[Run]) -> dict[str, list[Run]]:
 
 
 def _incomplete(params: Params, runs: set[Run]) -> list[str]:
-    """The benchmarks of these runs whose tables and figures need others too."""
+    """Return the benchmarks of these runs whose tables and figures also need other runs."""
     own = sorted({run.benchmark for run in runs})
     return [benchmark for benchmark in own if not runs.issuperset(chain(*runs_by_file(params, benchmark).values()))]
 
@@ -244,4 +243,4 @@ def _scored_alike(run: Run) -> bool:
 
 def _call(module: str, *arguments: str) -> None:
     if subprocess.run([sys.executable, "-m", module, *arguments]).returncode:
-        raise UserError(f"`{module}` failed, as it says above; mend that and restore again")
+        raise UserError(f"`{module}` failed (see its messages above); fix the cause and restore again")

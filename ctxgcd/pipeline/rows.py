@@ -20,12 +20,12 @@ ROW = re.compile(
 
 
 class RowName(NamedTuple):
-    """What a row's name says.
+    """A parsed row name.
 
     Attributes:
-        overrides: value -> what the row gives it.
-        terms: of those that rows can leave out, the terms that this one computes.
-        zeroed: those of them whose weight is 0.
+        overrides: values set by the row, by key.
+        terms: the computed loss terms, among those that rows can leave out.
+        zeroed: the computed terms with weight 0.
         modifiers: names of catalogue.MODIFIERS, in order.
     """
 
@@ -46,7 +46,7 @@ class RowName(NamedTuple):
 
 
 def parse_row(row: str) -> RowName:
-    """Read a row's name. Raises UserError for an unknown method, variant or modifier, or another form."""
+    """Parse a row's name. Raises UserError for an unknown method, variant or modifier, or invalid syntax."""
     match = ROW.fullmatch(row)
     method = match["method"] if match else row.split("-")[0].split("+")[0]
     if method not in METHODS:
@@ -55,24 +55,24 @@ def parse_row(row: str) -> RowName:
     endings = "|".join([*(f"-without-{letter}" for letter in entry.ablated), *["-zero"] * bool(entry.ablated)])
     form = f"METHOD{'[-VARIANT]' * bool(entry.variants)}[+key=value...]{f'[{endings}]' * bool(endings)}"
     if match is None:
-        raise UserError(f"row '{row}' cannot be read; write {form}")
+        raise UserError(f"row '{row}' is invalid; write {form}")
     variant, ablated = match["variant"], match["ablated"] or ""
     if entry.variants and variant not in entry.variants:
         refuse(variant or "", entry.variants, f"row '{row}'", f"variant of {method}")
     if (variant or ablated) and not entry.variants and not entry.ablated:
         raise UserError(f"row '{row}': {method} has neither variants nor terms to leave out; write '{method}'")
     if (variant and not entry.variants) or ablated not in ("", *endings.split("|")):
-        raise UserError(f"row '{row}' cannot be read; write {form}")
+        raise UserError(f"row '{row}' is invalid; write {form}")
     words = match["changed"].split("+")[1:]
     modifiers = [word for word in words if "=" not in word]
     for word in modifiers:
         if word in (*entry.reads, "K", "settings") or not MODIFIERS:
-            raise UserError(f"row '{row}' cannot be read: '+{word}' gives no value; write {form}")
+            raise UserError(f"row '{row}' is invalid: '+{word}' has no value; write {form}")
         refuse(word, MODIFIERS, f"row '{row}'", "modifier")
     pairs = [word.split("=", 1) for word in words if "=" in word]
     overrides = {key: _value(text) for key, text in pairs}
     if len(overrides) < len(pairs) or len(set(modifiers)) < len(modifiers):
-        raise UserError(f"row '{row}' gives a parameter twice; give each once")
+        raise UserError(f"row '{row}' sets a parameter twice; set each parameter once")
     if not entry.trains and "settings" in overrides:
         raise UserError(f"row '{row}': {method} reads no settings; write '{method}'")
     left_out = entry.ablated.get(ablated.removeprefix("-without-"))
@@ -80,14 +80,14 @@ def parse_row(row: str) -> RowName:
     zeroed = terms if ablated == "-zero" else []
     for term, weight in entry.weights.items():
         if weight in overrides and term in (left_out, *zeroed):
-            raise UserError(f"row '{row}' gives {weight}, but {ablated} says what becomes of {term}; leave one out")
+            raise UserError(f"row '{row}' sets {weight}, but {ablated} already changes {term}; remove one of them")
     return RowName(method, variant, overrides, terms, zeroed, modifiers)
 
 
 def _value(text: str) -> Any:
-    """A number where the text is one (also 1e-05, which YAML 1.1 reads as a string), else a word, true or false.
+    """Return a number if the text is one (also 1e-05, a string in YAML 1.1), else a string, true or false.
 
-    Other numbers of YAML stay texts and are refused later: 060 would be 48 there.
+    Other YAML numbers stay strings and are refused later: 060 would be 48 in YAML.
     """
     try:
         return json.loads(text)
@@ -97,7 +97,7 @@ def _value(text: str) -> Any:
 
 
 def refuse(name: str, valid: Iterable[str], where: str, kind: str) -> None:
-    """Raise a UserError that lists the valid names unless `name` is one of them."""
+    """Raise UserError, with the valid names, unless `name` is valid."""
     try:
         require(name, valid, where, kind)
     except ValueError as error:

@@ -1,7 +1,7 @@
-"""A finished run is kept beside its resume state: asked for again, it is given without training.
+"""The run cache: finished runs are kept with their checkpoints and are copied, without training, when requested again.
 
-Snakemake deletes a job's outputs where it was killed before it recorded them, and where a value changed; a run whose
-training had ended is then not lost, and a value that is changed back finds its run again.
+Snakemake deletes a job's outputs if it is killed before it records them, or if a parameter changes. The cache keeps
+finished runs in both cases, so runs are reused when a parameter is changed back.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ SUMS = "sha256.json"
 
 
 def draft(state: Path) -> Path:
-    """An empty folder for the files of a run that is about to be finished."""
+    """Return an empty folder for the files of a run that is being finished."""
     made = state / "finishing"
     with on_disk(made):
         shutil.rmtree(made, ignore_errors=True)
@@ -33,7 +33,7 @@ def draft(state: Path) -> Path:
 
 
 def keep(state: Path) -> None:
-    """Make the draft, which holds FILES, the finished run: whole or not at all."""
+    """Atomically turn the draft, which contains FILES, into the finished run."""
     made = state / "finishing"
     with on_disk(made):
         (made / SUMS).write_text(json.dumps({name: file_sha256(made / name) for name in FILES}), encoding="utf-8")
@@ -41,12 +41,15 @@ def keep(state: Path) -> None:
 
 
 def folder_of(work: Path, identity: str, row: str) -> Path:
-    """Where a run's state and its finished files lie; with its row: two rows of equal parameters may train at once."""
+    """Return the folder of a run's checkpoint and finished files.
+
+    Its name contains the row, because two rows with equal parameters may train at the same time.
+    """
     return work / f"{identity}-{row}"
 
 
 def take(out: Path, state: Path) -> None:
-    """Keep the run whose files lie in `out`, unless it is kept already."""
+    """Add the run in `out` to the cache, unless it is already cached."""
     if not (state / "finished").exists():
         made = draft(state)
         with on_disk(made):
@@ -56,7 +59,10 @@ def take(out: Path, state: Path) -> None:
 
 
 def give(state: Path, out: Path) -> bool:
-    """Copy a kept run to `out`; False where none is kept, or (told, and deleted) none that is as it was written."""
+    """Copy a cached run to `out` and return True; return False if none is cached.
+
+    A damaged run is deleted with a warning.
+    """
     kept = state / "finished"
     if not kept.exists():
         return False
@@ -66,22 +72,21 @@ def give(state: Path, out: Path) -> bool:
     except (OSError, ValueError):
         whole = False
     if not whole:
-        print(f"warning: the finished run in {kept} is damaged, so it is trained anew", flush=True)
+        print(f"warning: the finished run in {kept} is damaged; it is trained again", flush=True)
         with on_disk(kept):
             shutil.rmtree(kept) if kept.is_dir() else kept.unlink()
         return False
     clear_unfinished(out)
-    for name in FILES:  # copies: what DVC makes of the results must not reach the kept ones
+    for name in FILES:  # copies, because DVC changes files in results/
         with on_disk(out / name), replacing(out / name) as temporary:
             shutil.copyfile(kept / name, temporary)
     return True
 
 
 def kept(work: Path, parameters: Mapping[str, Any], split_hash: str, code: str) -> Path | None:
-    """The state folder of a finished run of these parameters, this split and this code, or None.
+    """Return the folder of a finished run with these parameters, this split and this code, or None.
 
-    A run that was finished before its code was declared equal lies under another identity; it is found by the digests
-    of its modules.
+    A run that finished before its code was declared equal has another identity; it is found by its modules' digests.
     """
     row = parameters["row"]
     own = folder_of(work, identity(dict(parameters), split_hash, code), row)
@@ -94,11 +99,11 @@ def kept(work: Path, parameters: Mapping[str, Any], split_hash: str, code: str) 
 def _is_equal(run: Path, parameters: Mapping[str, Any], split_hash: str, code: str) -> bool:
     try:
         made = read_object(run, "parameters", "split_sha256", "modules")
-    except UserError:  # of an older scheme, or damaged
+    except UserError:  # an older format, or damaged
         return False
     return (made["parameters"], made["split_sha256"]) == (parameters, split_hash) and code_of(made) == code
 
 
 def code_of(made: Mapping[str, Any]) -> str:
-    """The hash of the code that made a run, by what is declared equal now; empty where run.json has no modules."""
+    """Return the hash of the code of a run under the current declarations; empty if run.json has no modules."""
     return hash_of(made["modules"].values()) if isinstance(made.get("modules"), dict) else ""

@@ -1,4 +1,4 @@
-"""One training: benchmark, row and seed, with the folder of its files."""
+"""A run: one training with a benchmark, row and seed, and its folder."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ctxgcd.errors import UserError
 
 @dataclass(frozen=True, order=True)
 class Run:
-    """One training: the unit of work, of resuming and of averaging."""
+    """One training, the unit of work, resuming and averaging."""
 
     benchmark: str
     row: str
@@ -26,9 +26,9 @@ class Run:
 
 
 def read_seed(text: str) -> int:
-    """The seed in the name of a run's folder. Raises UserError for one that no run has, or another spelling of one."""
+    """Parse the seed in the name of a run's folder. Raises UserError for an invalid seed or spelling."""
     if not re.fullmatch("0|[1-9][0-9]{0,9}", text) or int(text) >= SEEDS:
         raise UserError(
-            f"seed{text} is no run's folder; write seed and a whole number from 0 to {SEEDS - 1}, as in seed1"
+            f"seed{text} is not a valid folder of a run; write seed and an integer from 0 to {SEEDS - 1}, as in seed1"
         )
     return int(text)

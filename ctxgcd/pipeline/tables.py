@@ -22,7 +22,7 @@ SHOWN = "full-paper"  # the row whose features are drawn
 
 
 def table_rows(params: Params, kind: str, benchmark: str) -> list[str]:
-    """Rows of a benchmark in the tables of a kind, in order, each once."""
+    """Return the unique rows of a benchmark in the tables of a kind, in order."""
     if kind == "main":
         tables = [table for table, of in params.tables.items() if benchmark in of] or [""]
         return list(dict.fromkeys(row for table in tables for row in main_rows(params, table)))
@@ -38,12 +38,12 @@ def table_rows(params: Params, kind: str, benchmark: str) -> list[str]:
 
 
 def main_rows(params: Params, table: str) -> list[str]:
-    """Rows of a main table by its file stem: those that rows_of gives it, else those of rows.main."""
+    """Return the rows of a main table by its file stem: those in rows_of, else those of rows.main."""
     return params.rows_of.get(table, params.rows.main)
 
 
 def sensitivity_points(params: Params, benchmark: str) -> list[tuple[str, float, str]]:
-    """(parameter, value, row) of every point of the grids; where full-paper already stands, the row is full-paper."""
+    """Return (parameter, value, row) of every grid point; the row is full-paper for its own values."""
     base = resolve(params, benchmark, "full-paper", params.seeds[0])
     points = [
         (key, value, "full-paper" if base[key] == value else f"full-paper+{key}={number_text(value)}")
@@ -59,7 +59,7 @@ def sensitivity_points(params: Params, benchmark: str) -> list[tuple[str, float,
 
 
 def table_benchmarks(params: Params, table: str) -> list[str]:
-    """Benchmarks of a table by its file stem: main_ssb, ablation_cub, sensitivity_cub."""
+    """Return the benchmarks of a table by its file stem: main_ssb, ablation_cub, sensitivity_cub."""
     kind, _, rest = table.partition("_")
     if kind == "main":
         if table not in params.tables:
@@ -71,30 +71,30 @@ def table_benchmarks(params: Params, table: str) -> list[str]:
 
 
 def table_runs(params: Params, table: str) -> list[Run]:
-    """Every run that a table needs, each once, in the order of the table."""
+    """Return the unique runs that a table needs, in the order of the table."""
     return [run for benchmark in table_benchmarks(params, table) for run in runs_in(params, table, benchmark)]
 
 
 def runs_in(params: Params, table: str, benchmark: str) -> list[Run]:
-    """The runs of one benchmark in a table by its file stem."""
+    """Return the runs of one benchmark in a table by its file stem."""
     seeds = seeds_of(params, table.partition("_")[0], benchmark)
     return [Run(benchmark, row, seed) for row in rows_in(params, table, benchmark) for seed in seeds]
 
 
 def rows_in(params: Params, table: str, benchmark: str) -> list[str]:
-    """Rows of one benchmark in a table by its file stem."""
+    """Return the rows of one benchmark in a table by its file stem."""
     kind = table.partition("_")[0]
     return main_rows(params, table) if kind == "main" else table_rows(params, kind, benchmark)
 
 
 def runs_of(params: Params, kind: str, benchmark: str) -> list[Run]:
-    """The runs of one benchmark in all tables of a kind."""
+    """Return the runs of one benchmark in all tables of a kind."""
     rows, seeds = table_rows(params, kind, benchmark), seeds_of(params, kind, benchmark)
     return [Run(benchmark, row, seed) for row in rows for seed in seeds]
 
 
 def asked_runs(params: Params, benchmark: str) -> set[Run]:
-    """Every run of a benchmark that a table of any kind asks for."""
+    """Return every run of a benchmark in a table of any kind."""
     asked: set[Run] = set()
     for kind in TABLE_KINDS:
         with suppress(UserError):  # a row of PAIRED that is impossible here: that table asks for nothing
@@ -103,10 +103,10 @@ def asked_runs(params: Params, benchmark: str) -> set[Run]:
 
 
 def table_pairs(params: Params, kind: str, benchmark: str) -> dict[str, str]:
-    """Which row is compared with which, seed by seed, in a table of differences; none in other tables.
+    """Return the pairs of rows that a table of differences compares seed by seed; empty for other tables.
 
-    Changes that change nothing on this benchmark are left out of the rows' names, so that no run is trained under two
-    names, and a row that then equals the other one is left out.
+    Overrides without an effect on this benchmark are removed from the rows' names, so that no run is trained under two
+    names. A pair whose rows are then equal is left out.
     """
     if kind in PAIRED:
         asked: dict[str, str] = getattr(params.rows, PAIRED[kind])
@@ -125,13 +125,13 @@ def table_pairs(params: Params, kind: str, benchmark: str) -> dict[str, str]:
 
 
 def _trained(params: Params, benchmark: str) -> list[str]:
-    """The rows of a benchmark's main and ablation tables whose methods train."""
+    """Return the rows of a benchmark's main and ablation tables whose methods train."""
     rows = [row for kind in ("main", "ablation") for row in table_rows(params, kind, benchmark)]
     return [row for row in dict.fromkeys(rows) if parse_row(row).trains]
 
 
 def _shortest(params: Params, benchmark: str, row: str) -> str:
-    """The row without those of its overrides that its benchmark's parameters say already."""
+    """Return the row without overrides that equal the benchmark's parameters."""
     own = identity(resolve(params, benchmark, row, 0))
     match = ROW.fullmatch(row)
     assert match
@@ -145,7 +145,7 @@ def _shortest(params: Params, benchmark: str, row: str) -> str:
 
 
 def seeds_of(params: Params, kind: str, benchmark: str) -> list[int]:
-    """The training seeds of a benchmark's runs in a table of a kind."""
+    """Return the training seeds of a benchmark's runs in a kind of table."""
     if benchmark not in params.seeds_of:
         return params.seeds
     of = params.seeds_of[benchmark].model_dump()
@@ -154,17 +154,14 @@ def seeds_of(params: Params, kind: str, benchmark: str) -> list[int]:
 
 
 def all_tables(params: Params) -> list[str]:
-    """File stems of the tables that `all_tables` makes."""
+    """Return the file stems of the tables of `all_tables`."""
     asked = params.all_tables
     of_one = [f"{kind}_{b}" for kind in ("ablation", "statistics", "terms") for b in asked.ablation]
     return [*asked.main, *of_one, *(f"sensitivity_{b}" for b in asked.sensitivity)]
 
 
 def planned_rows(params: Params) -> list[dict[str, Any]]:
-    """Every row of the main, ablation and sensitivity tables that its benchmark can have.
-
-    Each with `table`, `benchmark`, `row` and `seeds`.
-    """
+    """Return every possible row of the main, ablation and sensitivity tables, with `table`, `benchmark` and `seeds`."""
     single = [f"{kind}_{b}" for kind in ("ablation", "sensitivity") for b in params.benchmarks]
     planned: list[dict[str, Any]] = []
     for table in [*params.tables, *single]:
@@ -185,7 +182,7 @@ def _is_possible(params: Params, benchmark: str, row: str) -> bool:
 
 
 def existing_metrics(params: Params, planned: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The metrics.json of every planned run that exists and was made with the parameters that are asked for now."""
+    """Return the content of metrics.json of every planned run that exists with the current parameters."""
     wanted = {Run(one["benchmark"], one["row"], seed) for one in planned for seed in one["seeds"]}
     found = []
     for run in sorted(wanted):
@@ -203,5 +200,5 @@ def existing_metrics(params: Params, planned: Iterable[dict[str, Any]]) -> list[
 
 
 def shown_run(params: Params, benchmark: str) -> Run:
-    """The run whose features are drawn."""
+    """Return the run whose features are drawn."""
     return Run(benchmark, SHOWN, seeds_of(params, "main", benchmark)[0])

@@ -1,4 +1,4 @@
-"""What a target of the command line needs: its benchmarks, the runs and files behind it, and whether it can be made."""
+"""The benchmarks, runs and files of a target of the command line, and whether it can be made."""
 
 from __future__ import annotations
 
@@ -28,16 +28,16 @@ from ctxgcd.pipeline.rows import parse_row, refuse
 from ctxgcd.pipeline.runs import Run, read_seed
 from ctxgcd.pipeline.tables import all_tables, runs_of, shown_run, table_benchmarks, table_runs
 
-DEMO = "fashion"  # the benchmark that travels with the package
+DEMO = "fashion"  # the benchmark included in the package
 
 
 def benchmark_files(params: Params, benchmark: str) -> list[str]:
-    """Everything that one benchmark ends in: its runs' scores, its own tables, its figures."""
+    """Return all result files of one benchmark: scores of runs, tables and figures."""
     return list(runs_by_file(params, benchmark))
 
 
 def runs_by_file(params: Params, benchmark: str) -> dict[str, list[Run]]:
-    """The runs that each of `benchmark_files` is made from; none for what needs the images alone."""
+    """Return the runs behind each of `benchmark_files`; none for files that only need the images."""
     single = [table for table, of in params.tables.items() if of == [benchmark]]
     kinds = [k for k in ("ablation", "sensitivity") if single or benchmark in getattr(params.all_tables, k)]
     kinds += ["statistics", "terms"] * ("ablation" in kinds)
@@ -56,10 +56,10 @@ def runs_by_file(params: Params, benchmark: str) -> dict[str, list[Run]]:
 
 
 def requested_benchmarks(params: Params, words: Iterable[str]) -> list[str]:
-    """Benchmarks that the words of a command line ask for; those of `all_tables` where no word names any.
+    """Return the benchmarks of the targets of a command line, or those of `all_tables` if no target names one.
 
-    A word is a target: a rule (demo, benchmark_NAME) or a file below results/. Raises UserError for a target
-    whose benchmark, table or row does not exist, before Snakemake builds anything.
+    A target is a rule (demo, benchmark_NAME) or a file below results/. Raises UserError for a target with an unknown
+    benchmark, table or row.
     """
     requested: list[str] = []
     of_all = [benchmark for table in all_tables(params) for benchmark in table_benchmarks(params, table)]
@@ -80,9 +80,9 @@ def requested_benchmarks(params: Params, words: Iterable[str]) -> list[str]:
 
 
 def runs_behind(params: Params, target: str) -> list[Run]:
-    """Every run that a target needs, each once; none of a target that is made without runs.
+    """Return the unique runs that a target needs; none for a target made without runs.
 
-    target: a rule (all_tables, demo, benchmark_NAME) or a file below results/, as requested_benchmarks takes them.
+    target: a rule (all_tables, demo, benchmark_NAME) or a file below results/, as in requested_benchmarks.
     """
     if target == "all_tables":
         runs = [run for table in all_tables(params) for run in table_runs(params, table)]
@@ -101,7 +101,7 @@ def runs_behind(params: Params, target: str) -> list[Run]:
 
 
 def refuse_unknown_rules(words: Iterable[str], rules: Iterable[str]) -> None:
-    """Raise UserError for a target that is no rule and cannot be a file of ours, by its folder or for want of one."""
+    """Raise UserError for a target that is neither a rule nor in one of the output folders."""
     rules = list(rules)
     for word in words:
         folder = Path(word).parts[0]
@@ -112,10 +112,9 @@ def refuse_unknown_rules(words: Iterable[str], rules: Iterable[str]) -> None:
 
 
 def check(params: Params, words: Sequence[str]) -> list[str]:
-    """Refuse a row of params.yaml that no method reads, and a run behind these targets that cannot be made.
+    """Raise UserError for invalid rows of params.yaml and for impossible runs of the targets; return warnings.
 
-    words: as of requested_benchmarks. A row that a benchmark cannot have is refused when it is asked for alone. Returns
-    warnings.
+    words: targets, as in requested_benchmarks. A row that is impossible for a benchmark is refused only if requested.
     """
     for listed in (*params.rows.model_dump().values(), *params.rows_of.values()):
         for row in listed if isinstance(listed, list) else [*listed, *listed.values()]:
@@ -133,15 +132,16 @@ def check(params: Params, words: Sequence[str]) -> list[str]:
 
 
 def _possible(params: Params, benchmark: str, row: str) -> dict[str, Any]:
-    """The row's parameters; also refuses an estimate without a K to try.
+    """Return the row's parameters. Raises UserError for an estimate without a K to try.
 
-    Of a user's own images the labelled classes are not known yet.
+    The labelled classes of a user's own images are not known yet.
     """
     resolved = resolve(params, benchmark, row, params.seeds[0])
     entry, most = params.benchmarks[benchmark], params.estimate.most
     old = 1 if isinstance(entry, Own) else len(old_classes(entry))
     if resolved["K"] == ESTIMATED and most <= old:
         raise UserError(
-            f"estimate.most is {most}, but benchmark {benchmark}, row {row} has {old} labelled classes; give more"
+            f"estimate.most is {most}, but benchmark {benchmark}, row {row} has {old} labelled classes; give a larger "
+            "value"
         )
     return resolved

@@ -1,4 +1,4 @@
-"""Why a run would be made again: what is asked for now, beside what its files say of their making."""
+"""Why a run would be made again: differences between the request and the record in its files."""
 
 from __future__ import annotations
 
@@ -25,19 +25,19 @@ from ctxgcd.pipeline.run_cache import code_of, kept
 from ctxgcd.pipeline.runs import Run, read_seed
 from ctxgcd.utils.files import file_sha256, read_or_empty
 
-TRAINING = re.compile(r"Job \d+: Training (\S+) (\S+) seed (\d+)\nReason: (.*)")  # of a dry run
+TRAINING = re.compile(r"Job \d+: Training (\S+) (\S+) seed (\d+)\nReason: (.*)")  # in a dry run
 STATS = re.compile(r"^(?!(?:total|train) )(\w+) +(\d+)$", re.MULTILINE)  # the jobs of other rules in a dry run
-OLD_SCHEME = "it was made before run.json recorded the digest of each module (docs/migration.md)"
+OLD_SCHEME = "its run.json has an older format without the digests of modules (docs/migration.md)"
 
 
 def why(params: Params, asked: Sequence[Run], words: Sequence[str], snakefile: str, results: Path = Path()) -> str:
-    """Tell of each run that a call would make the reason, one line a run; of other runs and other jobs their number.
+    """Return the reason for each run that a call would make, one line per run, and the numbers of other runs and jobs.
 
     Args:
         asked: the runs behind the targets.
-        words: of the call, without `why`; Snakemake's own dry run of them says which runs it would make.
-        snakefile: the path of the call's Snakefile.
-        results: the folder that holds results/, where files pass through another one.
+        words: arguments of the call without `why`; a dry run with them lists the runs that would be made.
+        snakefile: path of the call's Snakefile.
+        results: the folder that contains results/, if a storage provider is used.
     """
     planned, others = _planned(words, snakefile)
     told = {run: _reason(params, run, said, results) for run, said in planned.items()}
@@ -48,11 +48,11 @@ def why(params: Params, asked: Sequence[Run], words: Sequence[str], snakefile: s
 
 
 def difference(params: Params, run: Run, results: Path = Path()) -> str:
-    """In what a run differs from the one that is asked for now, in words; empty where in nothing."""
+    """Return how a run differs from the requested one, in words; empty if it is up to date."""
     made = read_or_empty(results / run.file("run.json"))
     told = made.get("parameters")
     if not isinstance(told, dict):
-        return "its run.json is missing or damaged" if (results / run.folder).is_dir() else "it was never made"
+        return "its run.json is missing or damaged" if (results / run.folder).is_dir() else "it does not exist"
     if lacking := [name for name in run_cache.FILES if not (results / run.file(name)).is_file()]:
         return f"it lacks {', '.join(lacking)}"
     try:
@@ -76,7 +76,7 @@ def difference(params: Params, run: Run, results: Path = Path()) -> str:
 
 
 def changed_code(made: Mapping[str, Any], modules: Mapping[str, str]) -> str:
-    """Which modules differ between what was made and now, in words; those that are declared equal do not."""
+    """Return which modules changed since a result was made, in words, except those declared equal."""
     before = made.get("modules")
     if not isinstance(before, dict):
         return OLD_SCHEME
@@ -84,22 +84,22 @@ def changed_code(made: Mapping[str, Any], modules: Mapping[str, str]) -> str:
     changed = [name for name, digest in modules.items() if not oldest(digest) <= old]
     gone = [name for name, digest in before.items() if not oldest(digest) <= now and name not in changed]
     said = [f"{_path(name)} changed" if name in before else f"{_path(name)} is new" for name in changed]
-    return ", ".join([*said, *(f"{_path(name)} is no longer read" for name in gone)])
+    return ", ".join([*said, *(f"{_path(name)} is no longer used" for name in gone)])
 
 
 def split_hash(benchmark: str, results: Path = Path()) -> str:
-    """The sha256 of the split itself, whatever the file beside it says."""
+    """Return the SHA-256 of the split itself, independent of the recorded hash."""
     file = results / split_file(benchmark)
     return file_sha256(file) if file.is_file() else "missing"
 
 
 def estimated_now(params: Params, benchmark: str, results: Path = Path()) -> int:
-    """The estimate of K. Raises UserError unless it was made as it would be now."""
+    """Return the estimate of K. Raises UserError unless it is up to date."""
     file = results / estimate_file(benchmark)
     asked = estimate_of(params, benchmark) | {"code": code.script("estimate_k").hash}
     made = read_or_empty(file)
     if any(made.get(key) != value for key, value in asked.items()):
-        raise UserError(f"its K is to be estimated anew ({file} is missing or was made in another way)")
+        raise UserError(f"its K must be estimated again ({file} is missing or out of date)")
     return read_estimate(file)
 
 
@@ -109,7 +109,7 @@ def _reason(params: Params, run: Run, snakemakes: str, results: Path) -> str:
 
 
 def _split_made_again(params: Params, benchmark: str, results: Path) -> str:
-    """Why the list of images and the split are made again, though the split may stay as it is."""
+    """Return why the list of images and the split are made again; the split itself may stay the same."""
     made, entry = read_or_empty(results / split_file(benchmark, "source.json")), params.benchmarks[benchmark]
     by = code.manifest(entry.reader) | code.split(entry.reader)
     why = [changed_code(made, by.modules)] if code_of(made) != by.hash else []
@@ -121,7 +121,7 @@ def _split_made_again(params: Params, benchmark: str, results: Path) -> str:
 
 
 def _from_the_cache(params: Params, run: Run, results: Path) -> str:
-    """Where a finished run of what is asked for is kept, should its split stay as it is."""
+    """Return a note on a cached run with the requested parameters, valid if its split stays the same."""
     parameters, split = resolve(params, run.benchmark, run.row, run.seed), split_hash(run.benchmark, results)
     try:
         if parameters["K"] == ESTIMATED:
@@ -132,19 +132,19 @@ def _from_the_cache(params: Params, run: Run, results: Path) -> str:
     if not (state := kept(RUN_CACHE, parameters, split, by.hash)):
         return ""
     equal = read_or_empty(state / "finished/run.json").get("true_code") != by.true_hash
-    return f"; a finished run{' of equal code' * equal} is in {state} and will be copied if its split stays the same"
+    return f"; a finished run{' with equal code' * equal} is cached in {state} and copied if its split stays the same"
 
 
 def _planned(words: Sequence[str], snakefile: str) -> tuple[dict[Run, str], dict[str, str]]:
-    """The runs that Snakemake's dry run of a call lists, each with Snakemake's reason, and the other rules' jobs."""
-    # The last of two options wins: a --quiet of the call would hide the jobs, and its own --snakefile and --directory
-    # start from another folder than this process, which has changed to the latter.
+    """Return the runs of a dry run, each with Snakemake's reason, and the number of jobs of each other rule."""
+    # The last of repeated options takes precedence: --quiet of the call would hide the jobs, and its --snakefile and
+    # --directory are relative to another folder than the current one of this process.
     ours = ["--dry-run", "--nolock", "--quiet", "host", "--snakefile", snakefile, "--directory", str(Path.cwd())]
     done = subprocess.run([sys.executable, "-m", "snakemake", *words, *ours], capture_output=True, text=True)
     said = done.stdout + done.stderr
     if done.returncode:
         told = [line for line in said.splitlines() if line.strip() and not line.startswith("Using ")]
-        raise UserError(f"why: Snakemake cannot plan this call: {told[-1] if told else 'it says nothing'}")
+        raise UserError(f"why: Snakemake cannot plan this call: {told[-1] if told else 'it prints no reason'}")
     found = sorted(TRAINING.findall(said))
     runs = {Run(benchmark, row, read_seed(seed)): reason for benchmark, row, seed, reason in found}
     return runs, dict(STATS.findall(said))

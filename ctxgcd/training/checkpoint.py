@@ -1,4 +1,4 @@
-"""Files of tensors and plain types, written whole or not at all, loadable with weights_only=True."""
+"""Checkpoints: files of tensors and plain types, written atomically and loadable with weights_only=True."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from ctxgcd.errors import UserError
 from ctxgcd.models import weights
 from ctxgcd.utils.files import on_disk
 
-# Of each kind of file: docs/migration.md says what each one is, and what to do with an older file.
+# Schema versions of each kind of file; docs/migration.md describes them and how to handle older files.
 SCHEMAS = {"ctxgcd-state": 3, "ctxgcd-model": 2, "ctxgcd-discovery": 2}
-PATIENCE = 60.0  # seconds that a training waits for another one of the same run: an orphan ends in a step's time
+PATIENCE = 60.0  # seconds to wait for another training of the same run; an orphan ends within one step
 
 
 @contextmanager
 def owned(folder: Path, patience: float = PATIENCE) -> Iterator[None]:
-    """Hold a run's state folder, waiting a while for another process that holds it; the kernel frees it.
+    """Lock a run's state folder; the kernel releases the lock when the process ends.
 
-    Raises UserError while another process trains that run.
+    Raises UserError if another process still trains the run after a waiting time.
     """
     lock = FileLock(folder / "lock")
     with on_disk(folder):
@@ -33,13 +33,11 @@ def owned(folder: Path, patience: float = PATIENCE) -> Iterator[None]:
         try:
             lock.acquire(timeout=0)
         except Timeout:
-            print(f"waiting for another process that trains the run of {folder}", flush=True)
+            print(f"waiting for another process that trains the run in {folder}", flush=True)
             try:
                 lock.acquire(timeout=patience)
             except Timeout:
-                raise UserError(
-                    f"the run of {folder} is being trained by another process; wait for it to end"
-                ) from None
+                raise UserError(f"another process trains the run in {folder}; wait until it has ended") from None
     try:
         yield
     finally:
@@ -47,35 +45,33 @@ def owned(folder: Path, patience: float = PATIENCE) -> Iterator[None]:
 
 
 def save(path: Path, kind: str, content: Mapping[str, Any]) -> None:
-    """Write `content` with its kind, schema and digest to a temporary name, then move it into place."""
+    """Write `content` atomically, with its kind, schema and digest."""
     weights.save(path, {"kind": kind, "schema": SCHEMAS[kind], "digest": digest(content), **content})
 
 
 def load(path: Path, kind: str, anew: str = "delete it to start that run anew") -> dict[str, Any]:
-    """Read what `save` wrote. Raises UserError for a damaged file, another kind or another schema.
+    """Read a file written by `save`. Raises UserError for a damaged file, another kind or another schema.
 
-    anew: what to do then.
+    anew: advice in these messages.
     """
     try:
         content = torch.load(path, map_location="cpu", weights_only=True)
-    except Exception as error:  # unpickling raises many kinds; each means a damaged or foreign file
-        raise UserError(
-            f"{path} cannot be read, is damaged or no file of ctxgcd ({type(error).__name__}); {anew}"
-        ) from None
+    except Exception as error:  # pickle raises many types of errors for an invalid file
+        raise UserError(f"{path} is damaged or was not written by ctxgcd ({type(error).__name__}); {anew}") from None
     if not isinstance(content, dict) or content.pop("kind", None) != kind:
-        raise UserError(f"{path} is no {kind} of ctxgcd; give the right file, or {anew}")
+        raise UserError(f"{path} is not a file of kind {kind}; give the right file, or {anew}")
     if (schema := content.pop("schema", None)) != SCHEMAS[kind]:
         raise UserError(
             f"{path} has schema {schema}, but this version reads schema {SCHEMAS[kind]}; {anew}, or see "
             "docs/migration.md"
         )
     if content.pop("digest", None) != digest(content):
-        raise UserError(f"{path} is damaged: its content is not what was written; {anew}")
+        raise UserError(f"{path} is damaged: its content does not match its digest; {anew}")
     return content
 
 
 def digest(content: Any) -> str:
-    """A sha256 over nested dicts and lists of tensors and plain types; torch itself loads a flipped bit silently."""
+    """Return a SHA-256 of nested dicts and lists of tensors and plain types, which detects bit errors."""
     found = hashlib.sha256()
 
     def add(part: Any) -> None:

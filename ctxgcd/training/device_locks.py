@@ -1,4 +1,4 @@
-"""A host's devices, each with one owner at a time: locks that the kernel frees when a process ends, however it ends."""
+"""Locks that give each device of a host to one process at a time; the kernel releases them when a process ends."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from filelock import FileLock, Timeout
 
 from ctxgcd.utils.files import on_disk
 
-LOCKS = Path("/tmp/ctxgcd-devices")  # not TMPDIR, which may be another one for every job
-WAIT = 2.0  # seconds between two looks
+LOCKS = Path("/tmp/ctxgcd-devices")  # not TMPDIR, which may differ between jobs
+WAIT = 2.0  # seconds between two attempts
 ANYONE = 0o666  # other users of the host share the locks
 
 
 @contextmanager
 def borrowed(names: Sequence[str], count: int, folder: Path = LOCKS, wait: float = WAIT) -> Iterator[list[int]]:
-    """Hold `count` of the named devices, waiting while fewer are free; give their places in `names`.
+    """Lock `count` of the named devices, waiting until enough are free; yield their positions in `names`.
 
     A name must mean the same device to every process of the host. Who wants several collects them as they come free,
     so that single ones do not starve it; only one process does so at a time, so that two do not wait for each other.
@@ -44,7 +44,7 @@ def borrowed(names: Sequence[str], count: int, folder: Path = LOCKS, wait: float
 
 
 def _locked(file: Path, locks: ExitStack) -> bool:
-    """Whether this process now holds a lock, until `locks` is left."""
+    """Return whether this process acquired a lock, which is held until `locks` ends."""
     lock = FileLock(file, mode=ANYONE)
     with on_disk(file):
         try:

@@ -1,4 +1,4 @@
-"""Which device a job computes on: each GPU belongs to one job at a time, whoever started it."""
+"""Selection of the device of a job; each GPU is used by one job at a time."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ NO_MAPPED_BLOCKS, NEVER_TRIM = (-4, 0), (-1, 2**31 - 1)
 
 
 def compute_alike(device: torch.device) -> None:
-    """Compute the same on every call, as fast as that can be."""
+    """Set PyTorch to deterministic computation, as fast as possible."""
     torch.use_deterministic_algorithms(True, warn_only=True)
-    # In that mode torch fills new memory before it is written: no result reads it, and filling takes time.
+    # In this mode, PyTorch fills new memory before it is written; no result depends on it, and it takes time.
     torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
     if device.type == "cpu":
         keep_freed_memory()
 
 
 def keep_freed_memory() -> None:
-    """Let the C library keep what a step frees for the next one, instead of giving it back to the kernel.
+    """Let the C library keep freed memory for the next step, instead of returning it to the kernel.
 
     A training step on a CPU takes and frees the same large blocks over and over; each time they come back as fresh
     pages, which the kernel must clear and map: a sixth to a third of a step's time on two cores. Results are the
@@ -41,9 +41,9 @@ def keep_freed_memory() -> None:
 
 
 def compiled(trunk: nn.Module, crop: int, precision: str, device: torch.device) -> nn.Module:
-    """The trunk as torch.compile makes it for a GPU: fewer, larger kernels; its numbers agree up to rounding.
+    """Return the trunk compiled with torch.compile on a GPU. Its outputs are equal up to rounding.
 
-    Compiling needs a C compiler and Python's headers. Where it fails the trunk itself serves, which is told.
+    Compilation requires a C compiler and the Python headers. If it fails, the trunk is used uncompiled, with a warning.
     """
     if device.type == "cpu":
         return trunk
@@ -51,13 +51,16 @@ def compiled(trunk: nn.Module, crop: int, precision: str, device: torch.device) 
     try:
         with torch.no_grad(), computing(precision, device):
             made(torch.zeros(2, 3, crop, crop, device=device))
-    except Exception as error:  # whatever a compiler raises: there is a way without it
-        print(f"warning: the backbone runs without torch.compile, slower: {type(error).__name__}", flush=True)
+    except Exception as error:  # a compiler can raise almost any error, and compilation is optional
+        print(
+            f"warning: torch.compile failed ({type(error).__name__}); the backbone runs uncompiled and slower",
+            flush=True,
+        )
         return trunk
     return made  # type: ignore[return-value]
 
 
-TAKEN = "CTXGCD_TAKEN_DEVICES"  # tells the other processes of a training which devices the first one borrowed
+TAKEN = "CTXGCD_TAKEN_DEVICES"  # passes the locked devices to the other processes of a training
 
 
 @contextmanager
@@ -78,7 +81,10 @@ def borrowed_devices(count: int) -> Iterator[list[torch.device]]:
     # By the card's own name: its number is another one for each process that is shown a part of the host's cards.
     names = [str(torch.cuda.get_device_properties(number).uuid) for number in range(torch.cuda.device_count())]
     if count > len(names):
-        raise UserError(f"{count} devices are asked for, but {len(names)} are visible; ask for fewer or show more")
+        raise UserError(
+            f"{count} devices are requested, but only {len(names)} are visible; request fewer devices or make more "
+            "visible"
+        )
     with borrowed(names, count) as held:
         os.environ[TAKEN] = ",".join(map(str, held))
         yield [torch.device("cuda", number) for number in held]

@@ -1,4 +1,4 @@
-"""What a training and the extraction of features read: the backbone and the images, on the device."""
+"""Loading of the backbone and the images for training and feature extraction."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ def load_backbone(
     prepared: Path,
     device: torch.device,
 ) -> Backbone:
-    """The run's backbone with its prepared weights, cut, on the device; on a GPU its trunk is compiled."""
+    """Return the run's backbone with its prepared weights, cut, on the device; on a GPU, its trunk is compiled."""
     backbone = cut(weights.load(parameters["model"], parameters["crop"], prepared)).to(device)
     return replace(backbone, trunk=compiled(backbone.trunk, parameters["crop"], precision, device))
 
 
 def open_cropper(parameters: Mapping[str, Any], store: Path, device: torch.device) -> Cropper:
-    """The run's store with its crop and normalisation, on the device where it fits into half of its free memory."""
+    """Return the run's store with its crop and normalisation, on the device if it fits into half of its free memory."""
     packed = open_store(store)
     if _fits(packed.pixels, "image store", device):
         packed = packed.to(device)
@@ -38,15 +38,17 @@ def open_cropper(parameters: Mapping[str, Any], store: Path, device: torch.devic
 
 
 def placed(mapped: torch.Tensor, what: str, device: torch.device) -> torch.Tensor:
-    """A memory-mapped tensor, moved to the device where it fits."""
+    """Return a memory-mapped tensor, moved to the device if it fits."""
     return mapped.to(device) if _fits(mapped, what, device) else mapped
 
 
 def _fits(mapped: torch.Tensor, what: str, device: torch.device) -> bool:
-    """Whether a GPU's free memory holds it twice; told where it does not. On a CPU it stays mapped."""
+    """Return whether the tensor fits into half of a GPU's free memory; print a line if not. On a CPU, return False."""
     if device.type != "cuda":
         return False
     size, free = mapped.numel() * mapped.element_size(), torch.cuda.mem_get_info(device)[0]
     if size >= free / 2:
-        print(f"the {what} stays on the disk: {size / 1e9:.0f} GB, free on the device {free / 1e9:.0f} GB")
+        print(
+            f"the {what} is read from disk, because it has {size / 1e9:.0f} GB and the device {free / 1e9:.0f} GB free"
+        )
     return size < free / 2

@@ -1,4 +1,4 @@
-"""The training loop: one epoch after another, resumable after any of them."""
+"""The training loop, which can be resumed after every epoch."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from ctxgcd.training.step_inputs import PATIENCE, StepInputs
 from ctxgcd.training.tensorboard_files import board
 from ctxgcd.utils.progress import Progress
 
-EVERY = 5.0  # seconds between two lines on finished epochs
+EVERY = 5.0  # seconds between two progress lines
 
 
 def train(row: Row, inputs: StepInputs) -> None:
-    """Train the epochs of a run that are still missing, its method's stage before the first of them."""
+    """Train the remaining epochs of a run; before the first epoch, train the method's stage."""
     if not row.resume():
         _before_the_first(row, inputs)
     elif inputs.processes.first:
-        print(f"{row.title}  goes on after epoch {len(row.history)}", flush=True)
-    inputs.processes.together()  # before any of them writes what another one would resume from
+        print(f"{row.title}  resumed after epoch {len(row.history)}", flush=True)
+    inputs.processes.together()  # before a process writes the checkpoint that others resume from
     first, begun, said = len(row.history), time.monotonic(), 0.0
     before = row.seconds
     with board(row.title, first) if inputs.processes.first else nullcontext() as show:
@@ -42,7 +42,7 @@ def train(row: Row, inputs: StepInputs) -> None:
 
 
 def train_epoch(row: Row, inputs: StepInputs, epoch: int) -> None:
-    """Train one epoch; a long one tells how far it is."""
+    """Train one epoch; print the progress of a long epoch."""
     plan = row.begin(inputs.look(row.network, epoch))
     images = sum(len(group.ids) for step in plan.steps for group in step.values())
     progress = Progress(f"{row.title}  epoch {epoch + 1}/{row.epochs}", images, after=PATIENCE)
@@ -54,7 +54,7 @@ def train_epoch(row: Row, inputs: StepInputs, epoch: int) -> None:
 
 
 def _before_the_first(row: Row, inputs: StepInputs) -> None:
-    """Train the stage, on the same network with a state of its own, and let the method prepare the network."""
+    """Train the stage on the same network with a separate checkpoint, then let the method prepare the network."""
     if stage := row.method.stage():
         state = row.state_file.with_name(f"stage-{row.state_file.name}")
         own = Row(stage, row.network, Path(state), f"{row.title} stage", row.about)

@@ -1,4 +1,4 @@
-"""What a result must carry to be trusted later: versions, device, commit, memory."""
+"""Provenance of results: versions, device, commit and memory."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ import torch
 
 
 def environment(device: torch.device) -> dict[str, str]:
-    """Versions of what computes a result, and the device's name."""
+    """Return the versions of the libraries and the name of the device."""
     cuda = {"cuda": str(torch.version.cuda)} if device.type == "cuda" else {}
     versions = {name: _version(name) for name in ("torch", "timm", "numpy", "scipy", "scikit-learn")}
     return {"python": platform.python_version(), **versions, **cuda, "device": device_name(device)}
 
 
 def device_name(device: torch.device) -> str:
-    """The card's name, or `cpu: ` and the processor's."""
+    """Return the name of the GPU, or `cpu: ` and the name of the processor."""
     return torch.cuda.get_device_name(device) if device.type == "cuda" else f"cpu: {_processor()}"
 
 
 def commit() -> str:
-    """The commit of this package's checkout, `-dirty` when its code differs, or `unknown` outside git."""
+    """Return the commit of the package's checkout, with `-dirty` if its code differs, or `unknown` outside git."""
     try:
         shown = subprocess.run(
             ["git", "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"],
@@ -40,7 +40,7 @@ def commit() -> str:
 
 
 def peak_memory_mb(device: torch.device) -> dict[str, Any]:
-    """Peak resident memory of this process, and on CUDA of the device, in MiB."""
+    """Return the peak resident memory of this process and, on CUDA, of the device, in MiB."""
     peak = {"peak_memory_mb": round(own_peak_memory())}
     if device.type == "cuda":
         peak["peak_device_memory_mb"] = round(torch.cuda.max_memory_allocated(device) / 2**20)
@@ -48,9 +48,9 @@ def peak_memory_mb(device: torch.device) -> dict[str, Any]:
 
 
 def own_peak_memory() -> float:
-    """Peak resident memory of this process in MiB.
+    """Return the peak resident memory of this process in MiB.
 
-    From Linux's own status where there is one: getrusage also counts what the process that started this one held.
+    It is read from /proc on Linux, because getrusage also counts the memory of the parent process.
     """
     try:
         lines = Path("/proc/self/status").read_text(encoding="utf-8").splitlines()
@@ -62,7 +62,7 @@ def own_peak_memory() -> float:
 def _version(package: str) -> str:
     try:
         return version(package)
-    except PackageNotFoundError:  # a machine that only trains needs no scikit-learn
+    except PackageNotFoundError:  # scikit-learn is not needed for training
         return "absent"
 
 

@@ -1,4 +1,4 @@
-"""What belongs to one run in training: method, network, optimisers, history and the state to resume from."""
+"""The state of one run in training: method, network, optimisers, history and checkpoint."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ class Row:
     """One run's state.
 
     Attributes:
-        history: one row of means an epoch, by the method's columns.
-        shares: how large each term is beside the others, in the first batch of a few epochs (training/term_sizes.py).
-        state_file: the rolling checkpoint; an epoch that it holds is not trained again.
-        seconds, steps: of the training so far, its stage included.
-        title: what progress lines start with.
-        about: the hashes that tell this run from any other; a state of another one is refused.
+        history: one row of means for each epoch, by the method's columns.
+        shares: relative sizes of the loss terms in the first batch of some epochs (training/term_sizes.py).
+        state_file: the rolling checkpoint, from which the run is resumed.
+        seconds, steps: time and steps of the training so far, including its stage.
+        title: prefix of progress lines.
+        about: hashes that identify this run; the checkpoint of another run is refused.
     """
 
     method: Method
@@ -92,21 +92,21 @@ class Row:
             self.finite[name] = self.finite.get(name, 0) + self.sums[name].isfinite()
 
     def end(self, steps: int) -> None:
-        """Add the epoch to the history. Raises UserError where the loss is not finite or the method broke a rule."""
+        """Add the epoch to the history. Raises UserError if the loss is not finite or the method violates a rule."""
         self.network.eval()
         row = {**self.told, **{name: float(total) / steps for name, total in self.sums.items()}}
         if not math.isfinite(row["loss"]):
-            kept = f"the state after epoch {self.epoch - 1} is kept" if self.epoch else "nothing is kept"
+            kept = f"the checkpoint of epoch {self.epoch - 1} is kept" if self.epoch else "no checkpoint is kept"
             raise UserError(
                 f"{self.title}: the loss is {row['loss']} in epoch {self.epoch}{self._first_not_finite()}, so training "
-                f"diverged; {kept}; lower lr or the weights of the losses"
+                f"diverged; {kept}; decrease lr or the weights of the losses"
             )
         check_epoch(self.method, self.epoch, row, self.shapes, shapes(self.network))
         self.history.append(row)
         self.steps += steps
 
     def save(self) -> None:
-        """Write the state, and beside it the history that can be read while the training runs."""
+        """Write the checkpoint, and the history as a CSV that can be read during the training."""
         content = {
             **self.about,
             "parameters": self.parameters,
@@ -123,12 +123,12 @@ class Row:
         )
 
     def resume(self) -> bool:
-        """Take up the saved state; False where there is none."""
+        """Load the checkpoint; return False if there is none."""
         if not self.state_file.exists():
             return False
         state = checkpoint.load(self.state_file, "ctxgcd-state")
         if {key: state[key] for key in self.about} != self.about or state["parameters"] != self.parameters:
-            raise UserError(f"{self.state_file} is the state of another run; delete it to start that run anew")
+            raise UserError(f"{self.state_file} is the checkpoint of another run; delete it to restart the training")
         self.network.load_state_dict(state["network"])
         self.optimisers = self._new_optimisers()
         for optimiser, own in zip(self.optimisers, state["optimisers"], strict=True):
@@ -138,7 +138,7 @@ class Row:
         return True
 
     def summary(self) -> str:
-        """When each term started, and its shares of loss and gradient in the last epoch, in one line."""
+        """Return one line with the first epoch of each term and its shares of loss and gradient in the last epoch."""
         started, last = self.method.terms(), self.shares[-1]["terms"]
         loss_and_gradient = {name: f"{of['loss_share']:.1%} / {of['gradient_share']:.1%}" for name, of in last.items()}
         said = [
@@ -148,7 +148,7 @@ class Row:
         return f"share of loss / gradient in epoch {self.shares[-1]['epoch']}: {', '.join(said)}"
 
     def _first_not_finite(self) -> str:
-        """The step from which the loss is not finite, and the terms that are not finite in it."""
+        """Return the first step with a loss that is not finite, and the terms that are not finite in it."""
         step = int(self.finite["loss"])
         terms = [name for name in self.method.terms() if int(self.finite.get(name, step + 1)) <= step]
         return f" from step {step} on (not finite there: {', '.join(terms) or 'none of the terms'})"

@@ -1,4 +1,4 @@
-"""What belongs to a step, whichever run takes it: image ids, their views, the trunk's output."""
+"""The inputs of training steps: image ids, their views and the trunk's outputs."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from ctxgcd.utils.progress import Progress
 from ctxgcd.utils.seeding import Counted, Draws, Stream, generator
 
 RESERVED = ("views", "counted_views", "heads", "view_bank", "semi_kmeans")  # streams of the training itself
-PATIENCE = 10.0  # seconds that a search takes before it is told of
+PATIENCE = 10.0  # seconds before the progress of a search is printed
 
 
 @dataclass
@@ -26,8 +26,8 @@ class StepInputs:
     """The training images of a run as its steps see them.
 
     Attributes:
-        labels: int64 [N], the class of each image of D^l, -1 for D^u: no label of D^u ever enters. On the device.
-        streams: what the names of random streams start with.
+        labels: int64 [N] on the device, the class of each image of D^l, and -1 for D^u, whose labels are never used.
+        streams: prefix of the names of random streams.
     """
 
     views: Views
@@ -42,7 +42,7 @@ class StepInputs:
         return int(self.labels.max()) + 1
 
     def look(self, network: Any, epoch: int) -> Look:
-        """What a method may look at before an epoch."""
+        """Return the data that a method can use before an epoch."""
         return Look(
             epoch,
             self.labels,
@@ -53,9 +53,9 @@ class StepInputs:
         )
 
     def batches(self, plan: Plan, epoch: int) -> Iterator[Batch]:
-        """The steps of a plan, each group with its own pass of the trunk.
+        """Yield the steps of a plan, with a separate forward pass of the trunk for each group.
 
-        The views of `sampled` come one after another from the stream `views`, those of other groups by counter.
+        The views of `sampled` are drawn in order from the stream `views`, those of other groups by counter.
         """
         sampled = Stream(generator(self.seed, f"{self.streams}views", epoch))
         for number, step in enumerate(plan.steps):
@@ -69,7 +69,7 @@ class StepInputs:
 
     @torch.no_grad()
     def features(self, network: Any, ids: Tensor) -> Tensor:
-        """The tail's features of the test view, float32 [n, dim], of at least one image."""
+        """Return the tail's features of the test view of at least one image, float32 [n, dim]."""
         network.eval()
         own = ids[self.processes.share(len(ids))]
         with computing(self.precision, ids.device):
@@ -78,7 +78,7 @@ class StepInputs:
 
     @torch.no_grad()
     def train_features(self, network: Any, ids: Tensor, stream: torch.Generator) -> Tensor:
-        """The same of one train view, drawn from a stream."""
+        """Return the tail's features of one train view, drawn from a stream."""
         network.eval()
         drawn = Stream(stream)
         with computing(self.precision, ids.device):
@@ -86,7 +86,7 @@ class StepInputs:
 
     def _stream(self, name: str, epoch: int) -> torch.Generator:
         if name in RESERVED or "/" in name:
-            raise ValueError(f"{name!r} is no stream of a method's own; give another than {RESERVED}, without /")
+            raise ValueError(f"{name!r} is a reserved stream; give a name without / other than {RESERVED}")
         return generator(self.seed, self.streams + name, epoch)
 
     def _rows(self, group: Group, drawn: Draws) -> Rows:
@@ -94,7 +94,7 @@ class StepInputs:
         return Rows(self.views.pair(ids, drawn), ids, self.labels[ids], given)
 
     def _placed(self, values: Tensor) -> Tensor:
-        """Values of the host on the device; the host does not wait for it."""
+        """Return values of the host on the device, copied asynchronously."""
         on_cuda = self.labels.device.type == "cuda"
         return (values.pin_memory() if on_cuda else values).to(self.labels.device, non_blocking=True)
 

@@ -1,4 +1,4 @@
-"""TensorBoard files of running trainings, where they are asked for."""
+"""Optional TensorBoard files of trainings."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ FOLDER = "CTXGCD_TENSORBOARD"  # environment variable: the folder to write to; n
 
 @contextmanager
 def board(title: str, first: int) -> Iterator[Callable[[Mapping[str, Any]], None]]:
-    """Give a function that writes an epoch's row of history.csv, a scalar a column, below FOLDER.
+    """Yield a function that writes an epoch's row of history.csv below FOLDER, one scalar per column.
 
     Args:
-        title: of the run, as `fashion simgcd seed 0`.
-        first: the epoch that the training begins with; what an interrupted call has written of it and later is hidden.
+        title: title of the run, as `fashion simgcd seed 0`.
+        first: first epoch of this call; values of this and later epochs from an interrupted call are hidden.
 
     Raises:
         UserError: the package `tensorboard` is not installed.
@@ -29,7 +29,9 @@ def board(title: str, first: int) -> Iterator[Callable[[Mapping[str, Any]], None
         yield lambda row: None
         return
     if importlib.util.find_spec("tensorboard") is None:
-        raise UserError(f"{FOLDER} is set, but TensorBoard is not installed; pip install tensorboard, or unset it")
+        raise UserError(
+            f"{FOLDER} is set, but TensorBoard is not installed; run `pip install tensorboard` or unset the variable"
+        )
     from torch.utils.tensorboard import SummaryWriter
 
     place = Path(folder, *title.replace("seed ", "seed").split())

@@ -1,4 +1,4 @@
-"""How large each loss term is beside the others, by its value and by its gradient."""
+"""Relative sizes of the loss terms, by value and by gradient."""
 
 from __future__ import annotations
 

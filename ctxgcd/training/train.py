@@ -1,4 +1,4 @@
-"""One run, from split and kept files to predictions: the one place that joins images, models, methods and loop."""
+"""Training of one run, from the split and cached files to predictions."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from ctxgcd.training.step_inputs import StepInputs
 from ctxgcd.training.views import BankViews, FreshViews
 from ctxgcd.utils.files import clear_unfinished, replacing, write_rows, write_text
 
-SAMPLE = 2000  # images of D^u whose features are kept for the embedding figure
+SAMPLE = 2000  # images of D^u whose features are stored for the embedding figure
 
 
 def run(
@@ -47,22 +47,22 @@ def run(
     provenance: Mapping[str, Any] | None = None,
     processes: Processes = ALONE,
 ) -> None:
-    """Train one run and keep its run.json, history.csv, params.yaml, final.pt, assignments.csv and embeddings.npz.
+    """Train one run and write run.json, history.csv, params.yaml, final.pt, assignments.csv and embeddings.npz.
 
     Args:
-        parameters: what runs.resolve gave.
+        parameters: the resolved parameters of the run (pipeline.resolve).
         method: the method of these parameters.
-        split: the benchmark's split; of its classes only those of D^l are read.
-        files: kept inputs by name: store, weights, test_view, view_bank; which ones depends on method and view bank.
-        state: folder of the rolling checkpoint and of the finished run, own to this run's identity.
-        about: identity and hashes that tell this run from any other, recorded in every file.
-        provenance: what else run.json tells of its making.
-        processes: those that share the work; the first one writes.
+        split: the benchmark's split; only the classes of D^l are read.
+        files: cached inputs by name: store, weights, test_view, view_bank, depending on method and view bank.
+        state: folder of the checkpoint and of the finished run, unique to the run's identity.
+        about: identity and hashes of the run, recorded in every file.
+        provenance: further entries of run.json.
+        processes: processes that share the work; the first one writes the files.
     """
     torch.set_num_threads(parameters["threads"])
     compute_alike(device)
     if processes.first and parameters["precision"] == "bf16" and not has_bf16(device):
-        print("warning: this device has no bfloat16 instructions, so precision float32 would be faster", flush=True)
+        print("warning: this device has no bfloat16 instructions; precision float32 is faster", flush=True)
     if processes.first:
         clear_unfinished(state)
     begun = time.monotonic()
@@ -100,8 +100,8 @@ def run(
         return
     if told.get("collapsed"):
         print(
-            f"warning: {row.title}: all projections are alike, so the losses on them train next to nothing; a wider "
-            "projector or a smaller lr may help",
+            f"warning: {row.title}: the projections have collapsed, so the losses on them have almost no effect; try a "
+            "wider projector or a smaller lr",
             flush=True,
         )
     made = run_cache.draft(state)
@@ -143,8 +143,8 @@ def _begun(
     if bank_size := parameters["view_bank"]:
         if type(method).cut is not Method.cut:
             raise UserError(
-                f"benchmark {parameters['benchmark']}, row {parameters['row']}: the method cuts the backbone in its "
-                "own way, so it needs fresh views; give view_bank 0"
+                f"benchmark {parameters['benchmark']}, row {parameters['row']}: the method overrides `cut`, so cached "
+                "views cannot be used; set view_bank to 0"
             )
         bank = placed(load_kept(files["view_bank"], (bank_size * len(labels),)), "view bank", device)
         test_view = placed(load_kept(files["test_view"], (len(by_id),)), "kept test views", device)

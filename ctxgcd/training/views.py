@@ -1,4 +1,4 @@
-"""Where a step's input comes from: fresh views (exact) or the view bank (kept trunk output)."""
+"""Sources of a step's inputs: new views (exact) or the view bank (cached trunk outputs)."""
 
 from __future__ import annotations
 
@@ -17,30 +17,30 @@ from ctxgcd.models.precision import kept
 from ctxgcd.training.processes import ALONE, Processes
 from ctxgcd.utils.seeding import Draws
 
-# Bytes of the test view's trunk output that are kept: in memory (on a GPU: of its free memory), else in a file (and at
-# most half of the free disk). Above, it is computed again whenever it is needed.
+# Limits, in bytes, for caching the trunk's output of the test view: in memory (on a GPU: of its free memory), else in a
+# file (and at most half of the free disk). A larger output is computed again whenever it is needed.
 IN_MEMORY, OF_FREE_MEMORY, ON_DISK, OF_FREE_DISK = 4 * 2**30, 0.25, 64 * 2**30, 0.5
-BATCH = 128  # images a pass in evaluation
+BATCH = 128  # images per forward pass in evaluation
 
 
 class Views(Protocol):
-    """The trunk's output for images given by id."""
+    """A source of the trunk's outputs for images given by id."""
 
     def pair(self, ids: Tensor, drawn: Draws) -> Tensor:
-        """Two train views of each image [2b, ...]: view 1's rows, then view 2's."""
+        """Return two train views of each image [2b, ...]: the rows of view 1, then those of view 2."""
         ...
 
     def train(self, ids: Tensor, drawn: Draws) -> Tensor:
-        """One train view of each image [b, ...]."""
+        """Return one train view of each image [b, ...]."""
         ...
 
     def test(self, ids: Tensor) -> Tensor:
-        """The test view of each image [b, ...]."""
+        """Return the test view of each image [b, ...]."""
         ...
 
 
 class BankViews:
-    """Two different kept views of each image (with V = 1 the same one twice); the trunk never runs."""
+    """Cached views: two different views of each image (for V = 1, the same view twice). The trunk is not run."""
 
     def __init__(self, bank: Tensor, test_view: Tensor) -> None:
         """bank: [V, N, ...], one image's views at bank[:, i]; test_view: [N + test images, ...].
@@ -76,7 +76,7 @@ class FreshViews:
     def __init__(
         self, cropper: Cropper, backbone: Backbone, precision: str, folder: Path, processes: Processes = ALONE
     ) -> None:
-        """folder: where the test view's output is kept when it is too large for the memory."""
+        """folder: cache folder for the test view's output if it is too large for the memory."""
         self.cropper, self.trunk, self.processes = cropper, backbone.trunk, processes
         self.precision, self.folder = precision, folder
         self.kept: Tensor | None = None
@@ -107,7 +107,7 @@ class FreshViews:
         return kept(self.trunk(self.cropper.test_view(ids)), self.precision)
 
     def _place(self, one: Tensor) -> Tensor | None:
-        """Room for all images' rows like `one`, or None where there is too little."""
+        """Return storage for rows like `one` of all images, or None if there is not enough space."""
         shape = (len(self.known), *one.shape[1:])
         size = one[0].numel() * one.element_size() * len(self.known)
         free = OF_FREE_MEMORY * torch.cuda.mem_get_info(one.device)[0] if one.device.type == "cuda" else IN_MEMORY
@@ -115,6 +115,6 @@ class FreshViews:
             return one.new_empty(shape)
         if size <= min(ON_DISK, OF_FREE_DISK * shutil.disk_usage(self.folder).free):
             dtype = np.float16 if one.dtype == torch.float16 else np.float32
-            # A file without a name: gone with the process, however it ends.
+            # A file without a name, which is deleted when the process ends.
             return torch.from_numpy(np.memmap(tempfile.TemporaryFile(dir=self.folder), dtype, "w+", shape=shape))
         return None

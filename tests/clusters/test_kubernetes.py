@@ -227,7 +227,7 @@ def test_a_training_whose_pod_was_killed_goes_on_in_the_next(carried_out: tuple[
     ends = [cluster.exit_codes[job["metadata"]["name"]] for job in (first, second)]
     assert (ends, result.code) == ([137, 0], 0), result.output
     log = (project.folder / "pods/work/logs/train/fashion/simgcd/seed0.log").read_text()
-    assert re.search(r"goes on after epoch [123]$", log, re.MULTILINE), log
+    assert re.search(r"resumed after epoch [123]$", log, re.MULTILINE), log
     history = (project.folder / "pods" / RUN / "history.csv").read_text().splitlines()
     assert [line.split(",")[0] for line in history[1:]] == ["0", "1", "2", "3"]
 

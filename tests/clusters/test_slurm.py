@@ -171,7 +171,7 @@ def test_a_training_whose_time_is_over_goes_on_after_its_last_epoch(carried_out:
     project, queue, result = carried_out
     assert [job["state"] for job in queue.jobs("train", "fashion_simgcd_0")] == ["TIMEOUT", "COMPLETED"], result.output
     log = (project.folder / "work/logs/train/fashion/simgcd/seed0.log").read_text()
-    assert re.search(r"goes on after epoch [123]$", log, re.MULTILINE), log
+    assert re.search(r"resumed after epoch [123]$", log, re.MULTILINE), log
     assert json.loads((project.folder / RUN / "metrics.json").read_text())["epoch"] == 3
     assert "SLURM status is: 'TIMEOUT'" in result.output
 

@@ -60,7 +60,7 @@ def test_a_changed_value_leaves_its_runs_out(published: Path, tmp_path: Path) ->
     folder = clone(published, tmp_path / "clone")
     change_params(folder, benchmarks={"fashion": {"settings": {"default": {"full": {"tau": 0.25}}}}})
     output = succeed(folder, *RESTORE)
-    assert "left out: fashion/full-paper/seed0, fashion/full-paper+lambda_n=0.3/seed0: other parameters (tau" in output
+    assert "not kept: fashion/full-paper/seed0, fashion/full-paper+lambda_n=0.3/seed0: other parameters (tau" in output
     assert "1 of 3 recorded runs" in output
     assert trainings(folder) == ROWS - {"simgcd"}
     assert not (folder / "results/main_fashion.csv").exists()  # of runs that are not asked for
@@ -73,7 +73,7 @@ def test_a_step_that_fails_brings_back_what_was_taken_out(published: Path, tmp_p
     (folder / "Snakefile").write_text(snakefile + "\n(\n")
     done = run(folder, *RESTORE)
     assert done.returncode == 2, done.stdout
-    assert "left out: fashion/full-paper/seed0" in done.stdout
+    assert "not kept: fashion/full-paper/seed0" in done.stdout
     assert done.stdout.splitlines()[-1].startswith("error: `snakemake` failed")
     assert (folder / "results/runs/fashion/full-paper/seed0/metrics.json").is_file()
     assert (folder / "results/main_fashion.csv").is_file()
@@ -91,7 +91,7 @@ def test_what_is_not_recorded_is_never_deleted(published: Path, tmp_path: Path) 
     runs = folder / "results/runs"
     shutil.copytree(runs / "fashion/simgcd/seed0", runs / "elsewhere/simgcd/seed0")
     output = succeed(folder, *RESTORE)
-    assert "results/runs/elsewhere/simgcd/seed0 is not recorded; it is kept as work/left_out/results/runs" in output
+    assert "results/runs/elsewhere/simgcd/seed0 is not recorded; moved to work/left_out/results/runs" in output
     assert (folder / "work/left_out/results/runs/elsewhere/simgcd/seed0/final.pt").is_file()
     shutil.copytree(runs / "fashion/simgcd/seed0", runs / "fashion/simgcd/seed7")
     mark = runs / "fashion/simgcd/seed7/run.json"
@@ -224,7 +224,7 @@ def test_what_was_made_since_a_killed_restore_stays(capsys: pytest.CaptureFixtur
         assert runs_in("results") == [Path("results/a.csv").read_text()] == ["new"]
         assert runs_in("work/left_out") == [Path("work/left_out/results/a.csv").read_text()] == ["old"]
     assert capsys.readouterr().out.splitlines() == [
-        f"{path} exists again and is not overwritten; the one taken out before is kept as work/left_out/{path}"
+        f"{path} exists and is not overwritten; the earlier version is moved to work/left_out/{path}"
         for path in (RUN, "results/a.csv")
     ]
 
@@ -276,7 +276,7 @@ def test_lr_leaves_all_out_and_scoring_none(published: Path, tmp_path: Path) -> 
     ("key", "value", "reason"),
     [
         ("split_sha256", "0", "another split ("),
-        ("modules", None, "it was made before run.json recorded the digest of each module (docs/migration.md)"),
+        ("modules", None, "its run.json has an older format without the digests of modules (docs/migration.md)"),
         ("modules", {}, "ctxgcd/benchmarks/readers/decoding.py is new, "),
         ("parameters", {}, "other parameters (row is"),
     ],
@@ -302,7 +302,7 @@ def test_an_estimate_made_in_another_way_leaves_its_runs_out(
     shutil.copytree(made / "results" / "runs/fashion/simgcd/seed0", tmp_path / folder)
     monkeypatch.chdir(tmp_path)
     said = difference(read(made / "params.yaml"), Run("fashion", "simgcd+K=estimated", 0))
-    assert said.startswith("its K is to be estimated anew (results/estimates/fashion.json is missing")
+    assert said.startswith("its K must be estimated again (results/estimates/fashion.json is missing")
 
 
 def test_what_cannot_be_pulled_is_told_in_one_sentence(published: Path, tmp_path: Path) -> None:
@@ -319,6 +319,6 @@ def test_what_cannot_be_pulled_is_told_in_one_sentence(published: Path, tmp_path
     succeed(folder, "dvc", "remote", "modify", "near", "url", str(tmp_path / "empty"))
     assert told().startswith(failed)
     succeed(folder, "dvc", "remote", "remove", "near")
-    assert "nothing was restored: no default remote is set here; commit .dvc/config" in told()
+    assert "nothing was restored: no default remote is set; run `dvc remote add" in told()
     (folder / "dvc.lock").unlink()
-    assert told().startswith("error: nothing is recorded: there is no dvc.lock here")
+    assert told().startswith("error: dvc.lock does not exist, so no results are recorded")

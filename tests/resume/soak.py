@@ -50,7 +50,7 @@ def soak(folder: Path, kills: int, longest: float, chance: random.Random) -> Non
     log = (struck / "snakemake.log").read_text()
     print(
         f"{done.total()} strikes in {time.monotonic() - begun:.0f} s: {dict(done)}; every process gone after at most "
-        f"{slowest:.1f} s; {log.count('goes on after epoch')} trainings went on, {log.count('was finished before')} "
+        f"{slowest:.1f} s; {log.count('resumed after epoch')} trainings went on, {log.count('is already finished')} "
         f"finished ones were found again; tracebacks: {log.count('Traceback')}"
     )
     expected, found = results(clean), results(struck)

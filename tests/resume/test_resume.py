@@ -47,7 +47,7 @@ def test_the_results_are_those_of_an_uninterrupted_run(clean: Path, tmp_path: Pa
         if how in ("snakemake", "both"):
             finish(folder, "--unlock")
     told = log.read_text() + finish(folder, TABLE, "--cores", "1")
-    assert "goes on after epoch" in told
+    assert "resumed after epoch" in told
     assert "interrupted; finished work is kept" in told
     assert "Traceback" not in told
     assert results(folder) == results(clean)
@@ -65,5 +65,5 @@ def test_a_value_changed_and_changed_back_finds_its_runs(clean: Path) -> None:
     assert results(clean) != before
     file.write_text(text)
     told = finish(clean, TABLE, "--cores", "2")
-    assert told.count("this run was finished before; taken from work/runs/") == 1  # of one the tau is no parameter
+    assert told.count("this run is already finished; copied from work/runs/") == 1  # of one the tau is no parameter
     assert results(clean) == before

@@ -50,7 +50,7 @@ def snakemake(project: Path, *words: str) -> tuple[int, str]:
 def test_without_any_benchmark_one_sentence(project: Path) -> None:
     code, output = snakemake(project, "available_tables")
     assert code != 0
-    assert "error: available_tables: neither data nor finished runs of any benchmark" in output
+    assert "error: available_tables: no benchmark of all_tables has data or finished runs" in output
     assert "Traceback" not in output
     assert "Building DAG" not in output
 
@@ -94,8 +94,8 @@ def test_tables_of_what_is_here(project: Path) -> None:
     code, output = snakemake(project, "available_tables", "--cores", "2")
     assert code == 0, output
     for benchmark in ("cub", "aircraft", "scars", "cifar10", "cifar100", "imagenet_100"):
-        assert f"not here: {benchmark}: " in output
-    assert "not here: flowers" not in output
+        assert f"not available: {benchmark}: " in output
+    assert "not available: flowers" not in output
     assert [file for file in FILES if not (project / file).is_file()] == []
     assert sorted(path.name for path in (project / "results").glob("*.csv")) == ["audit_published.csv"]
 
@@ -118,5 +118,5 @@ def test_tables_of_what_is_here(project: Path) -> None:
     (project / "flowers").rename(project / "away")
     code, output = snakemake(project, "available_tables")
     assert code == 0, output
-    assert "not here: flowers" in output
+    assert "not available: flowers" in output
     assert "Nothing to be done" in output

@@ -66,7 +66,7 @@ def main() -> None:
         found = kept(arguments.work, parameters, split_hash, arguments.code) if first else None
         if found and run_cache.give(found, arguments.out):
             by = "" if found == state else " by equal code"
-            print(f"this run was finished before{by}; taken from {found}", flush=True)
+            print(f"this run is already finished{by}; copied from {found}", flush=True)
             return
         with borrowed_devices(count) as devices, started(devices) as (processes, device):
             run(

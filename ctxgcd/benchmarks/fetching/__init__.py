@@ -1,1 +1,1 @@
-"""Archives, downloads, and checksums of data."""
+"""Downloads, archives and checksums of data."""

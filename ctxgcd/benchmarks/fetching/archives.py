@@ -1,7 +1,7 @@
-"""Fetch the official archives that need no account: download, check, unpack.
+"""Download, verify and unpack the official archives that need no account.
 
-CTXGCD_MIRROR names another place of the archives, as the address (http, https or file) of the folder that
-holds them; the checksums stay. HTTP proxies are taken from the usual environment variables (https_proxy).
+CTXGCD_MIRROR sets a mirror: the URL (http, https or file) of a folder with the archives, which are verified with the
+same checksums. HTTP proxies are read from the usual environment variables (https_proxy).
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ from ctxgcd.utils.files import on_disk
 class Archive:
     """One official archive.
 
-    address    where its owner offers it
-    checksum   of the whole file, as `md5:...` or `sha256:...`
-    bytes      of the whole file
-    unpacks_to paths, relative to the benchmark's folder, that exist once it is unpacked
-    strip      leading parts of its names that are dropped
+    address    official URL
+    checksum   checksum of the file, as `md5:...` or `sha256:...`
+    bytes      size of the file
+    unpacks_to paths, relative to the benchmark's folder, that exist after unpacking
+    strip      number of leading path components that are removed
     """
 
     name: str
@@ -64,7 +64,7 @@ ARCHIVES: dict[str, Archive] = {
         1_150_585_339,
         (*CUB.files, f"{BASE}/images"),
     ),
-    # This sha256 and this size are what several users of the official file publish.
+    # The SHA-256 and the size are those published by several users of the official file.
     "aircraft": Archive(
         "fgvc-aircraft-2013b.tar.gz",
         "https://www.robots.ox.ac.uk/~vgg/data/fgvc-aircraft/archives/fgvc-aircraft-2013b.tar.gz",
@@ -77,13 +77,13 @@ ARCHIVES: dict[str, Archive] = {
 
 
 def fetch(reader: str, folder: Path, how_to_get: str) -> None:
-    """Put the official files of `reader` into `folder`; does nothing where they are there already.
+    """Download the official files of `reader` to `folder`; does nothing if they exist.
 
-    Two calls for one folder follow each other. Raises UserError, with `how_to_get` where another way helps.
+    A lock serializes calls for the same folder. Raises UserError, with `how_to_get` if another way helps.
     """
     if reader not in ARCHIVES:
         raise UserError(
-            f"the data of {reader!r} cannot be fetched by a command, only that of {', '.join(ARCHIVES)}; "
+            f"the data of {reader!r} cannot be downloaded automatically (available: {', '.join(ARCHIVES)}); "
             f"how to get it: {how_to_get}"
         )
     archive = ARCHIVES[reader]
@@ -99,7 +99,7 @@ def fetch(reader: str, folder: Path, how_to_get: str) -> None:
 def _is_there(archive: Archive, folder: Path) -> bool:
     there = not _absent(archive, folder)
     if there:
-        print(f"{folder} has the files of {archive.name} already; nothing to do", flush=True)
+        print(f"{folder} already has the files of {archive.name}; skipped", flush=True)
     return there
 
 
@@ -113,26 +113,26 @@ def _fetch(archive: Archive, folder: Path, how_to_get: str) -> None:
         mirrored(archive.address),
         packed,
         checksum=archive.checksum,
-        how_to_get=f"{how_to_get} (or name a mirror of {archive.name} in {MIRROR})",
+        how_to_get=f"{how_to_get} (or set {MIRROR} to a mirror of {archive.name})",
         expected_bytes=archive.bytes,
     )
     unpack(packed, folder, strip=archive.strip)
     if absent := _absent(archive, folder):
-        raise UserError(f"{packed} was unpacked but has no {absent[0]}; how to get it: {how_to_get}")
+        raise UserError(f"{packed} does not contain {absent[0]}; how to get it: {how_to_get}")
     packed.unlink()
-    print(f"{folder} has the files of {archive.name} now", flush=True)
+    print(f"{archive.name} unpacked to {folder}", flush=True)
 
 
 @contextmanager
 def _alone_in(folder: Path) -> Iterator[None]:
-    """Hold the folder's lock; waits while another fetch holds it."""
+    """Hold the folder's lock; wait if another download holds it."""
     with on_disk(folder):
         folder.mkdir(parents=True, exist_ok=True)
         lock = FileLock(folder / ".fetch.lock")
         try:
             lock.acquire(timeout=0)
         except Timeout:
-            print(f"another fetch works in {folder}; waiting for its end", flush=True)
+            print(f"waiting for another download to {folder}", flush=True)
             lock.acquire()
     try:
         yield

@@ -1,4 +1,4 @@
-"""Download one file: it goes on where it was cut, is checked, and appears only whole."""
+"""Resumable, verified and atomic download of one file."""
 
 from __future__ import annotations
 
@@ -22,40 +22,40 @@ from ctxgcd.errors import UserError
 from ctxgcd.utils.files import on_disk, require_space, write_text
 from ctxgcd.utils.progress import MB, Progress
 
-# Our own, because pooch's and torchvision's downloaders begin a cut download again at its first byte.
+# This module exists because the downloaders of pooch and torchvision do not resume interrupted downloads.
 
 MIRROR = "CTXGCD_MIRROR"
 BLOCK = 1 << 18
 LONGEST_PAUSE = 30.0  # seconds between two tries
-BUSY = (408, 429, 500, 502, 503, 504)  # HTTP answers that another try may change
+BUSY = (408, 429, 500, 502, 503, 504)  # temporary HTTP errors, which are retried
 
 
 def mirrored(address: str) -> str:
-    """Return where to take a file from: its address, or its name below the mirror that CTXGCD_MIRROR names.
+    """Return the URL of a file: its address, or its name below the mirror in CTXGCD_MIRROR.
 
-    A mirror is the address (http, https or file) of a folder; spaces and the like may be written plainly.
+    A mirror is the URL (http, https or file) of a folder; spaces and similar characters need no escapes.
     """
     mirror = os.environ.get(MIRROR, "").strip()
     if not mirror:
         return address
     if not mirror.lower().startswith(("http://", "https://", "file://")):
         raise UserError(
-            f"{MIRROR} is {mirror!r}, expected the address of a folder, as http://..., https://... or file:///..."
+            f"{MIRROR} is {mirror!r}, but expected the URL of a folder, as http://..., https://... or file:///..."
         )
     return f"{quote(mirror.rstrip('/'), safe=':/%?#[]@!$&()*+,;=~')}/{address.rpartition('/')[2]}"
 
 
 class _Failed(Exception):
-    """One try brought no whole file; `hopeless` where the next one will hardly do better."""
+    """An attempt did not complete the file; `hopeless` if a retry is unlikely to succeed."""
 
     def __init__(self, reason: str, hopeless: bool = False) -> None:
-        super().__init__(" ".join(reason.split()))  # one line, whatever a server says
+        super().__init__(" ".join(reason.split()))  # on one line
         self.hopeless = hopeless
 
 
 @dataclass(frozen=True)
 class _Part:
-    """The start of a download, and beside it a record of which version of which address it belongs to."""
+    """A partial download, with a record of its URL and version in a second file."""
 
     path: Path
     address: str
@@ -69,11 +69,11 @@ class _Part:
         return self.path.stat().st_size if self.path.exists() else 0
 
     def version(self) -> str | None:
-        """Return the server's mark of the version, where it gave one."""
+        """Return the version given by the server, if any."""
         return self._recorded().get("version")
 
     def drop_foreign(self) -> None:
-        """Remove a part that another address, or nobody knows which, began."""
+        """Remove a partial download of another or an unknown URL."""
         if not self._recorded():
             self.remove()
 
@@ -85,7 +85,7 @@ class _Part:
         return record if isinstance(record, dict) and record.get("address") == self.address else {}
 
     def begin(self, version: str | None) -> None:
-        """Make the part empty, then record its version: a kill in between leaves nothing to go on from."""
+        """Empty the part, then record its version, so that a kill in between leaves nothing to resume from."""
         with on_disk(self.path):
             self.path.write_bytes(b"")
             write_text(self.record, json.dumps({"address": self.address, "version": version}) + "\n")
@@ -108,18 +108,18 @@ def download(
     stall: float = 30.0,
     pause: float = 1.0,
 ) -> None:
-    """Download `address` to `to`, which appears only whole and checked; a former call's part is gone on with.
+    """Download `address` to `to`, which is created only when complete and verified. An interrupted download is resumed.
 
     Args:
-        checksum: `ALGORITHM:HEX`, by the names of hashlib.
-        how_to_get: another way, for the messages.
-        expected_bytes: size of the right file; a server that announces another one is refused at once.
-        retries: tries in a row that may bring nothing new after a connection is lost.
-        stall: seconds without a byte after which a connection counts as lost.
-        pause: seconds before the first of those tries; doubled for each further one.
+        checksum: `ALGORITHM:HEX`, with the names of hashlib.
+        how_to_get: another way to get the file, for error messages.
+        expected_bytes: size of the file; a server that announces another size is refused immediately.
+        retries: maximum number of consecutive retries without new data after a connection is lost.
+        stall: seconds without data after which a connection is considered lost.
+        pause: seconds before the first retry; doubled for each further retry.
 
     Raises:
-        UserError: the file cannot be had, is not the right one, or cannot be written.
+        UserError: the file cannot be downloaded, fails the verification, or cannot be written.
     """
     with _made(to.parent):
         _download(address, to, checksum, how_to_get, expected_bytes, retries, stall, pause)
@@ -127,7 +127,7 @@ def download(
 
 @contextmanager
 def _made(folder: Path) -> Iterator[None]:
-    """Make a folder, and delete it and those made above it where they are left empty."""
+    """Create a folder; at the end, delete it and its new parents if they are empty."""
     with on_disk(folder):
         new = [path for path in (folder, *folder.parents) if not path.exists()]
         folder.mkdir(parents=True, exist_ok=True)
@@ -155,12 +155,12 @@ def _download(
     try:
         _receive_patiently(part, expected_bytes, retries, stall, pause)
     except _Failed as failure:
-        kept = f"; {part.size / MB:,.1f} MB are kept, from where the same command goes on" if part.size else ""
-        raise UserError(f"{address} cannot be fetched ({failure}){kept}; how to get it: {how_to_get}") from failure
+        kept = f"; {part.size / MB:,.1f} MB are kept, and the same command resumes from there" if part.size else ""
+        raise UserError(f"{address} cannot be downloaded ({failure}){kept}; how to get it: {how_to_get}") from failure
     if (found := _checksum(part.path, checksum)) != checksum:
         part.remove()
         raise UserError(
-            f"{address} gave a wrong file, now removed ({found}, expected {checksum}); "
+            f"the download of {address} has a wrong checksum and was removed ({found}, expected {checksum}); "
             f"try again; how to get it: {how_to_get}"
         )
     with on_disk(to):
@@ -169,15 +169,15 @@ def _download(
 
 
 def _checksum(path: Path, like: str) -> str:
-    """Return the file's checksum by the algorithm of `like`."""
+    """Return the file's checksum with the algorithm of `like`."""
     algorithm = like.partition(":")[0]
-    print(f"checking the {algorithm} of {path.name}", flush=True)
+    print(f"verifying the {algorithm} checksum of {path.name}", flush=True)
     with on_disk(path), open(path, "rb") as file:
         return f"{algorithm}:{hashlib.file_digest(file, algorithm).hexdigest()}"
 
 
 def _receive_patiently(part: _Part, expected: int | None, retries: int, stall: float, pause: float) -> None:
-    """Try until the part is whole; raises _Failed after `retries` tries in a row that brought nothing new."""
+    """Download until the part is complete. Raises _Failed after `retries` consecutive retries without new data."""
     part.drop_foreign()
     first = furthest = part.size
     failures = 0
@@ -185,7 +185,7 @@ def _receive_patiently(part: _Part, expected: int | None, retries: int, stall: f
         try:
             return _receive(part, expected, stall)
         except _Failed as failure:
-            # What is hopeless at first (no such host) is a broken network after bytes have come.
+            # An error that is hopeless at first (unknown host) is retried after some data was received.
             if failure.hopeless and furthest == first == part.size:
                 raise
             failures = 1 if part.size > furthest else failures + 1
@@ -193,12 +193,12 @@ def _receive_patiently(part: _Part, expected: int | None, retries: int, stall: f
             if failures > retries:
                 raise
             wait = min(pause * 2 ** (failures - 1), LONGEST_PAUSE)
-            print(f"  {failure}; {part.size / MB:,.1f} MB are here, next try in {wait:.0f} s", flush=True)
+            print(f"  {failure}; {part.size / MB:,.1f} MB received, next attempt in {wait:.0f} s", flush=True)
             time.sleep(wait)
 
 
 def _receive(part: _Part, expected: int | None, stall: float) -> None:
-    """Fetch in one connection what the part lacks; raises _Failed where the part is not whole then."""
+    """Download the rest of the part in one connection. Raises _Failed if the part is still incomplete."""
     here = part.size
     response = _ask(part, here, expected, stall)
     if response is None:
@@ -208,30 +208,30 @@ def _receive(part: _Part, expected: int | None, stall: float) -> None:
         require_space(part.path.parent, (total or 0) - here, part.path.stem)
         if start == 0:
             part.begin(_version(response.headers))
-        print(f"{'going on with' if start else 'fetching'} {part.address}", flush=True)
+        print(f"{'resuming' if start else 'downloading'} {part.address}", flush=True)
         _append(response, part.path, Progress(part.path.stem, total, "MB", start, MB))
     if total and part.size < total:
-        raise _Failed("the connection was cut")
+        raise _Failed("the connection was interrupted")
 
 
 def _ask(part: _Part, here: int, expected: int | None, stall: float) -> Any:
-    """Return the open answer for the bytes from `here` on, or None where there are none; raises _Failed."""
-    # Bytes are stored as they come: Content-Encoding on a .tar.gz is most often a mere label of the file itself.
+    """Return the open response for the bytes from `here` on, or None if there are none. Raises _Failed."""
+    # Bytes are stored unchanged: Content-Encoding of a .tar.gz usually describes the file itself.
     headers = {"User-Agent": "ctxgcd", "Accept-Encoding": "identity"}
     if here:
         headers["Range"] = f"bytes={here}-"
         if version := part.version():
-            headers["If-Range"] = version  # of another version the server then sends the whole file
+            headers["If-Range"] = version  # the server sends the whole file if its version differs
     try:
         return urlopen(Request(part.address, headers=headers), timeout=stall)
     except HTTPError as error:
         error.close()
         if not (error.code == 416 and here):
             raise _Failed(f"HTTP {error.code} {error.reason}", hopeless=error.code not in BUSY) from error
-        if (_span(error.headers)[1] or expected) in (here, None):  # None: the checksum will tell
+        if (_span(error.headers)[1] or expected) in (here, None):  # None: the checksum decides
             return None
         part.remove()
-        raise _Failed("the file there is another one now") from error
+        raise _Failed("the file on the server has changed") from error
     except (OSError, HTTPException, ValueError) as error:
         reason = error.reason if isinstance(error, URLError) else error
         lost = isinstance(reason, (TimeoutError, ConnectionResetError, ConnectionAbortedError, BrokenPipeError))
@@ -239,33 +239,33 @@ def _ask(part: _Part, here: int, expected: int | None, stall: float) -> Any:
 
 
 def _start_and_total(response: Any, part: _Part, here: int, expected: int | None) -> tuple[int, int | None]:
-    """Return at which byte the answer starts and how many the file has; raises _Failed for a wrong answer."""
+    """Return the first byte of the response and the size of the file. Raises _Failed for an invalid response."""
     start, total = 0, _length(response.headers)
     if response.status == 206:
         found, total = _span(response.headers)
         if found != here:
             part.remove()
-            raise _Failed("the server sent another range than asked for")
+            raise _Failed("the server sent a range other than the requested one")
         start = here
     if total and expected and total != expected:
-        reason = f"it offers {total:,} bytes where the official file has {expected:,}; is it a login page?"
+        reason = f"the file has {total:,} bytes, but the official file has {expected:,}; it may be a login page"
         raise _Failed(reason, hopeless=True)
     return start, total or expected
 
 
 def _words(reason: object) -> str:
-    """Return why a connection failed, in words."""
+    """Return the reason of a connection error."""
     if isinstance(reason, socket.gaierror):
-        return f"the host was not found: {reason.strerror}; is there a network?"
+        return f"the host was not found: {reason.strerror}; check the network connection"
     if isinstance(reason, TimeoutError):
-        return "no answer in time"
+        return "timeout"
     if isinstance(reason, OSError) and reason.strerror:
         return reason.strerror
     return str(reason) or type(reason).__name__
 
 
 def _span(headers: Any) -> tuple[int | None, int | None]:
-    """Return where a partial answer starts and the whole file's size, as far as Content-Range says."""
+    """Return the first byte of a partial response and the size of the file, as far as Content-Range gives them."""
     match = re.fullmatch(r"bytes (?:(\d+)-\d+|\*)/(\d+|\*)", headers.get("Content-Range", "").strip())
     start, total = match.groups() if match else (None, None)
     return int(start) if start else None, int(total) if total and total != "*" else None
@@ -277,7 +277,7 @@ def _length(headers: Any) -> int | None:
 
 
 def _version(headers: Any) -> str | None:
-    """Return what marks the file's version for If-Range, which takes no weak ETag."""
+    """Return the version of the file for If-Range, which does not accept weak ETags."""
     tag = headers.get("ETag")
     return tag if tag and not tag.startswith("W/") else headers.get("Last-Modified")
 
@@ -290,9 +290,9 @@ def _append(response: Any, path: Path, progress: Progress) -> None:
 
 
 def _blocks(response: Any) -> Iterator[bytes]:
-    """Yield what arrives as it arrives; raises _Failed where the connection breaks."""
+    """Yield data as it arrives. Raises _Failed if the connection is lost."""
     try:
         while block := response.read1(BLOCK):
             yield block
     except (OSError, HTTPException) as error:
-        raise _Failed(f"the connection broke: {_words(error)}") from error
+        raise _Failed(f"the connection was lost: {_words(error)}") from error

@@ -1,4 +1,4 @@
-"""Pin data that is too large to copy: one sha256 a file, in a text file that git or DVC can keep."""
+"""Checksums of data that is too large to copy: a text file with one SHA-256 per data file, for git or DVC."""
 
 from __future__ import annotations
 
@@ -13,27 +13,27 @@ from ctxgcd.utils.files import file_sha256, write_text
 from ctxgcd.utils.progress import Progress
 from ctxgcd.utils.user_tables import listed
 
-THREADS = 8  # hashing leaves the interpreter's lock, and disks read several files at once
+THREADS = 8  # hashing releases the interpreter's lock, and disks read several files at once
 
 
 def write_pins(folder: Path, pins: Path) -> int:
-    """Write `SHA256  PATH` for every file below `folder`, hidden ones left out; return how many.
+    """Write `SHA256  PATH` for every file below `folder` except hidden ones; return the number of files.
 
-    The format is that of `sha256sum`, sorted by path, so `sha256sum --check` reads it too.
+    The format is that of `sha256sum`, sorted by path, so `sha256sum --check` can read it.
     """
     paths = sorted(_files(folder))
     if not paths:
-        raise UserError(f"{folder} holds no file to pin; put the data there first")
+        raise UserError(f"{folder} contains no files to pin; put the data there first")
     if odd := [path for path in paths if "\n" in path or fault_of(path)]:
         raise UserError(
-            f"{folder} holds names with a line break or with bytes that are not UTF-8: {listed(odd)}; rename them"
+            f"{folder} contains names with a line break or with bytes that are not UTF-8: {listed(odd)}; rename them"
         )
     write_text(pins, "".join(f"{digest}  {path}\n" for path, digest in _hashes(folder, paths)))
     return len(paths)
 
 
 def check_pins(folder: Path, pins: Path) -> int:
-    """Compare every pinned file with its hash; return how many. Raises UserError with the counts and first names."""
+    """Compare every pinned file with its hash; return the number of files. Raises UserError if any differs."""
     pinned = _read(pins)
     there = set(_files(folder))
     faults = {"missing": sorted(pinned.keys() - there), "not pinned": sorted(there - pinned.keys())}
@@ -42,26 +42,28 @@ def check_pins(folder: Path, pins: Path) -> int:
     said = [f"{len(paths):,} {what} (first {paths[0]})" for what, paths in faults.items() if paths]
     if said:
         raise UserError(
-            f"{folder} is not what {pins} pins: {', '.join(said)}; restore the pinned files, or pin the data again"
+            f"{folder} does not match {pins}: {', '.join(said)}; restore the pinned files or pin the data again"
         )
     return len(pinned)
 
 
 def _read(pins: Path) -> dict[str, str]:
     if not pins.is_file():
-        raise UserError(f"{pins} does not exist; write it first, or name the right file")
+        raise UserError(f"{pins} does not exist; write it first, or correct its path")
     pinned = {}
     for number, line in enumerate(pins.read_text(encoding="utf-8").splitlines(), start=1):
         digest, _, path = line.partition("  ")
         if len(digest) != 64 or not path:
-            raise UserError(f"{pins} line {number} is {line!r}, expected a sha256, two blanks and a path; restore it")
+            raise UserError(
+                f"{pins} line {number} is {line!r}, but expected a SHA-256, two spaces and a path; restore the file"
+            )
         pinned[path] = digest
     return pinned
 
 
 def _files(folder: Path) -> Iterator[str]:
     if not folder.is_dir():
-        raise UserError(f"{folder} does not exist; name the folder of the data")
+        raise UserError(f"{folder} does not exist; give the folder of the data")
     for parent, folders, files in os.walk(folder):
         folders[:] = [name for name in folders if not name.startswith(".")]
         for name in files:
@@ -70,7 +72,7 @@ def _files(folder: Path) -> Iterator[str]:
 
 
 def _hashes(folder: Path, paths: Iterable[str]) -> Iterator[tuple[str, str]]:
-    """Yield each path with its sha256, in order, saying every few seconds how far it is."""
+    """Yield each path with its SHA-256, in order, and print the progress."""
     paths = list(paths)
     progress = Progress("hashed", len(paths), "files")
     with ThreadPoolExecutor(THREADS) as pool:

@@ -1,4 +1,4 @@
-"""Unpack an archive that came from elsewhere: nothing unsafe, nothing half."""
+"""Safe and atomic unpacking of downloaded archives."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ BLOCK = 1 << 18
 
 
 def unpack(archive_path: Path, folder: Path, *, strip: int = 0) -> None:
-    """Unpack a tar archive into `folder`; each of its top entries appears whole, in place of one that was there.
+    """Unpack a tar archive into `folder`. Each top-level entry is replaced atomically.
 
-    Only plain files and folders are taken, without their owners, modes and times. `strip` leading parts of
-    every name are dropped, and with them what has no more parts. Two calls for one folder must not overlap.
+    Only regular files and folders are unpacked, without owners, modes and times. `strip` leading components of every
+    name are removed; shorter names are skipped. Two calls for one folder must not overlap.
 
     Raises:
-        UserError: the archive is damaged or would write outside `folder` (nothing is written then), or the
+        UserError: the archive is damaged or would write outside `folder` (nothing is written in these cases), or the
             disk is full.
     """
     temporary = folder / f".{archive_path.name}.unpacking"
@@ -33,47 +33,49 @@ def unpack(archive_path: Path, folder: Path, *, strip: int = 0) -> None:
             _require_end(tar)
             with on_disk(folder):
                 folder.mkdir(parents=True, exist_ok=True)
-            shutil.rmtree(temporary, ignore_errors=True)  # left by a call that was killed
+            shutil.rmtree(temporary, ignore_errors=True)  # the remains of a killed call
             require_space(folder, sum(member.size for member, _ in members), archive_path.name)
             _extract(tar, members, temporary / "new", archive_path.name)
         _move(temporary / "new", folder, temporary / "old")
     except (tarfile.TarError, EOFError, zlib.error, gzip.BadGzipFile) as error:
-        reason = (str(error).splitlines() or [type(error).__name__])[0].rstrip(":")  # tarfile lists all it tried
-        raise UserError(f"{archive_path} is damaged ({reason}); delete it and get it again") from error
+        reason = (str(error).splitlines() or [type(error).__name__])[0].rstrip(":")  # without tarfile's attempts
+        raise UserError(f"{archive_path} is damaged ({reason}); delete it and download it again") from error
     except OSError as error:
-        raise UserError(f"{archive_path} cannot be read ({error.strerror or error})") from error
+        raise UserError(
+            f"{archive_path} cannot be read ({error.strerror or error}); check the file and its permissions"
+        ) from error
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
 
 
 def _safe_members(tar: tarfile.TarFile, archive_path: Path, strip: int) -> list[tuple[tarfile.TarInfo, Path]]:
-    """Return every member with its path below the folder; raises UserError for the first unsafe one."""
-    print(f"reading the names in {archive_path.name}", flush=True)
+    """Return every member with its path below the folder. Raises UserError for the first unsafe member."""
+    print(f"reading the file names in {archive_path.name}", flush=True)
     safe = []
     for member in tar:
         name = PurePosixPath(member.name)
         if name.is_absolute() or ".." in name.parts:
-            what = "leads out of the folder"
+            what = "is outside the folder"
         elif not (member.isreg() or member.isdir()):
-            what = "is a link" if member.issym() or member.islnk() else "is a device or the like"
+            what = "is a link" if member.issym() or member.islnk() else "is a special file"
         else:
             if parts := name.parts[strip:]:
                 safe.append((member, Path(*parts)))
             continue
         raise UserError(
-            f"{archive_path} is not safe to unpack: its member {member.name!r} {what}; nothing was unpacked, "
-            "delete it and get the official archive"
+            f"{archive_path} is not safe to unpack, because its member {member.name!r} {what}; nothing was unpacked; "
+            "delete the file and download the official archive"
         )
     return safe
 
 
 def _require_end(tar: tarfile.TarFile) -> None:
-    """Raise ReadError where the archive goes on after its last readable member, or gzip's own checksum is wrong."""
+    """Raise ReadError if the archive continues after its last readable member or gzip's checksum is wrong."""
     assert tar.fileobj
-    tar.fileobj.seek(tar.offset)  # tarfile takes any header that it cannot read for the end
+    tar.fileobj.seek(tar.offset)  # tarfile treats an unreadable header as the end of the archive
     if tar.fileobj.read(tarfile.BLOCKSIZE).strip(b"\0"):
         raise tarfile.ReadError("bad header")
-    while tar.fileobj.read(BLOCK):  # the checksum stands at the very end
+    while tar.fileobj.read(BLOCK):  # gzip verifies its checksum at the end of the file
         pass
 
 
@@ -88,14 +90,14 @@ def _extract(tar: tarfile.TarFile, members: list[tuple[tarfile.TarInfo, Path]], 
                 continue
             (into / path).parent.mkdir(parents=True, exist_ok=True)
         content = tar.extractfile(member)
-        assert content  # of a plain file
+        assert content  # the member is a regular file
         with on_disk(into / path), open(into / path, "wb") as file:
             shutil.copyfileobj(content, file, BLOCK)
         progress.add(member.size)
 
 
 def _move(new: Path, folder: Path, old: Path) -> None:
-    """Move every entry of `new` into `folder`, and what stood in its place into `old`."""
+    """Move every entry of `new` into `folder`, and existing entries of the same names into `old`."""
     with on_disk(folder):
         old.mkdir()
         for entry in sorted(new.iterdir()):

@@ -1,1 +1,1 @@
-"""Readers: what lists and opens the images of a benchmark as they lie on disk."""
+"""Readers: one module for each layout of images on disk."""

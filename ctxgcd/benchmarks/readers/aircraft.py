@@ -17,15 +17,15 @@ VARIANTS = "data/variants.txt"
 
 @dataclass(frozen=True, kw_only=True)
 class Aircraft(Reader):
-    """Canonical order is that of the list files; a class is its variant's place among the sorted names."""
+    """The canonical order is that of the list files; class ids follow the sorted names of variants."""
 
     def manifest(self, folder: Path) -> pd.DataFrame:
         require(folder, self.files)
         lines = read_lines(folder / VARIANTS)
-        # Sorted here: the published loaders sort the names, while the file groups them by maker.
+        # The file groups the names by manufacturer; the published loaders sort them.
         names = sorted({line.strip() for line in lines if line.strip()})
         if len(names) != CLASSES:
-            raise UserError(f"{folder / VARIANTS} names {len(names)} variants, expected {CLASSES}; replace it")
+            raise UserError(f"{folder / VARIANTS} has {len(names)} variants, but expected {CLASSES}; replace it")
         index = {name: class_id for class_id, name in enumerate(names)}
         paths: list[str] = []
         variants: list[str] = []
@@ -34,7 +34,9 @@ class Aircraft(Reader):
             for file in present(folder, [part_file]):
                 pairs = read_pairs(file)
                 if unknown := [name for _, name in pairs if name not in index]:
-                    raise UserError(f"{file} has the variant {unknown[0]!r}, which {VARIANTS} lacks; replace both")
+                    raise UserError(
+                        f"{file} has the variant {unknown[0]!r}, which is missing in {VARIANTS}; replace both"
+                    )
                 paths += [f"data/images/{key}.jpg" for key, _ in pairs]
                 variants += [name for _, name in pairs]
                 parts += [part] * len(pairs)

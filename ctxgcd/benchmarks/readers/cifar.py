@@ -1,4 +1,4 @@
-"""CIFAR-10 and CIFAR-100 in the official python pickles."""
+"""CIFAR-10 and CIFAR-100 as the official Python pickles."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ SIDE = 32  # pixels
 
 @dataclass(frozen=True, kw_only=True)
 class Cifar(Reader):
-    """`data_batch_1#17` is row 17 of that batch; the last of `files` holds the class names."""
+    """`data_batch_1#17` is row 17 of that batch; the last of `files` contains the class names."""
 
     labels: str
     label_names: str
@@ -62,13 +62,13 @@ class Cifar(Reader):
 
 @lru_cache(maxsize=1)
 def _pixels(path: Path, label_key: str, _modified: int) -> np.ndarray:
-    """Return uint8 [n, 32, 32, 3]; kept, because packing asks for a batch in many pieces."""
+    """Return uint8 [n, 32, 32, 3], cached because packing reads a batch in many parts."""
     planes = _batch(path, label_key)["data"].reshape(-1, 3, SIDE, SIDE)  # red, green, blue
     return planes.transpose(0, 2, 3, 1)
 
 
 def _batch(path: Path, label_key: str, classes: int | None = None) -> dict[str, Any]:
-    """Return one batch with `data` (n, 3072) uint8 and n labels; raises UserError where it is not one."""
+    """Return one batch with `data` (n, 3072) uint8 and n labels. Raises UserError for an invalid batch."""
     batch = load_pickle(path)
     data, labels = batch.get("data"), batch.get(label_key)
     if not (isinstance(data, np.ndarray) and data.dtype == np.uint8 and data.shape[1:] == (3 * SIDE * SIDE,)):

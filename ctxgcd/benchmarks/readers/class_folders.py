@@ -1,4 +1,4 @@
-"""One folder of images a class: Herbarium 19 and ImageNet."""
+"""One folder of images for each class: Herbarium 19 and ImageNet."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from ctxgcd.benchmarks.readers.decoding import missing
 from ctxgcd.benchmarks.readers.reader import Reader, as_manifest, present
 from ctxgcd.errors import UserError
 
-SUFFIXES = (".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp")  # as torchvision's
+SUFFIXES = (".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp")  # as in torchvision
 
 
 @dataclass(frozen=True, kw_only=True)
 class ClassFolders(Reader):
-    """Class ids are places among the sorted names of ALL training folders, so all `classes` must be there.
+    """Class ids follow the sorted names of all training folders, so all `classes` folders must exist.
 
-    `files` and `test_files` are the accepted names of the part's folder, the official one first.
+    `files` and `test_files` are the accepted names of the folders of the two parts, the official name first.
     """
 
     classes: int
@@ -32,9 +32,8 @@ class ClassFolders(Reader):
         names = class_names(found[0])
         if len(names) != self.classes:
             raise UserError(
-                f"{found[0]} holds {len(names)} class folders, expected {self.classes}: class ids are places "
-                "among all their sorted names, so a missing or extra folder would change every class; "
-                "restore the official folders"
+                f"{found[0]} contains {len(names)} class folders, but expected {self.classes}, because class ids "
+                "follow the sorted names of all folders; restore the official folders"
             )
         index = {name: class_id for class_id, name in enumerate(names)}
         paths: list[str] = []
@@ -46,8 +45,8 @@ class ClassFolders(Reader):
                 if not names or any(name not in index for name in names):
                     stray = next((name for name in names if name not in index), "no class folders")
                     raise UserError(
-                        f"{part_folder} holds {stray}, "
-                        f"expected folders of the same names as in {found[0]}; sort its images into those"
+                        f"{part_folder} contains {stray}, "
+                        f"but expected folders with the same names as in {found[0]}; sort its images into them"
                     )
                 for name in names:
                     with os.scandir(part_folder / name) as entries:
@@ -61,29 +60,29 @@ class ClassFolders(Reader):
         return []
 
     def stamped(self, folder: Path) -> list[Path]:
-        # A folder's time changes with every file that comes or goes.
+        # The time of a folder changes when a file is added or removed.
         of_parts = self.parts(folder, self.files)[:1] + self.parts(folder, self.test_files)[:1]
         return of_parts + [part / name for part in of_parts for name in class_names(part)]
 
     def remarks(self, folder: Path, manifest: pd.DataFrame) -> list[str]:
         found = [part.name for part in self.parts(folder, self.files)]
         if len(found) > 1:
-            return [f"both {found[0]}/ and {found[1]}/ are there; {found[0]}/ is used"]
-        return [f"found as {found[0]}/, which is {self.files[0]}/ officially"] if found[0] != self.files[0] else []
+            return [f"both {found[0]}/ and {found[1]}/ exist; {found[0]}/ is used"]
+        return [f"found {found[0]}/; the official name is {self.files[0]}/"] if found[0] != self.files[0] else []
 
     def parts(self, folder: Path, names: Sequence[str]) -> list[Path]:
-        """Return those of the accepted names that are folders."""
+        """Return the existing folders among the accepted names."""
         return [part for part in present(folder, names) if part.is_dir()]
 
 
 def class_names(folder: Path) -> list[str]:
-    """Return the names of class folders, sorted as strings (100 before 2), junk such as `._x` left out."""
+    """Return the names of class folders, sorted as strings (100 before 2), without hidden ones such as `._x`."""
     with os.scandir(folder) as entries:
         return sorted(entry.name for entry in entries if not entry.name.startswith(".") and entry.is_dir())
 
 
 def is_image(name: str) -> bool:
-    """Tell by its name whether a file is an image; junk such as `._x.jpg` is none."""
+    """Return whether a file is an image, by its name; hidden files such as `._x.jpg` are not."""
     return not os.path.basename(name).startswith(".") and name.lower().endswith(SUFFIXES)
 
 

@@ -1,4 +1,4 @@
-"""CUB-200-2011: birds, listed in images.txt."""
+"""CUB-200-2011, listed in images.txt."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ CLASSES = 200
 
 @dataclass(frozen=True, kw_only=True)
 class Cub(Reader):
-    """Canonical order is that of images.txt; a class name is the name of its image folder."""
+    """The canonical order is that of images.txt; a class name is the name of its image folder."""
 
     def manifest(self, folder: Path) -> pd.DataFrame:
         require(folder, self.files)
@@ -26,8 +26,8 @@ class Cub(Reader):
         for key, file in files.items():  # `001.Black_footed_Albatross/...` is of class 1
             if not file.startswith(f"{classes[key]:03d}."):
                 raise UserError(
-                    f"{folder / BASE / 'image_class_labels.txt'} gives image {key} the class {classes[key]}, but "
-                    f"images.txt has it as {file}; replace both files"
+                    f"{folder / BASE / 'image_class_labels.txt'} has class {classes[key]} for image {key}, but "
+                    f"images.txt has {file}; replace both files"
                 )
         # A stable sort: training images first, each part in the order of images.txt.
         keys = sorted(files, key=lambda key: training[key] != 1)
@@ -43,7 +43,7 @@ class Cub(Reader):
 
 
 def _once(path: Path) -> dict[str, str]:
-    """Read a list of one line for each image id."""
+    """Read a list with one line for each image id."""
     pairs = read_pairs(path)
     if len(found := dict(pairs)) < len(pairs):
         raise UserError(
@@ -53,14 +53,14 @@ def _once(path: Path) -> dict[str, str]:
 
 
 def _numbers(path: Path, files: dict[str, str], valid: range) -> dict[str, int]:
-    """Read one whole number for each image id of images.txt."""
+    """Read one integer for each image id of images.txt."""
     try:
         numbers = {key: int(value) for key, value in _once(path).items()}
     except ValueError as error:
-        raise UserError(f"{path} has a value that is no whole number ({error}); replace the file") from error
+        raise UserError(f"{path} has a value that is not an integer ({error}); replace the file") from error
     if wrong := [key for key, number in numbers.items() if number not in valid]:
         raise UserError(
-            f"{path} gives image id {wrong[0]} the number {numbers[wrong[0]]}, expected {valid.start} to "
+            f"{path} has the number {numbers[wrong[0]]} for image id {wrong[0]}, but expected {valid.start} to "
             f"{valid.stop - 1}; replace the file"
         )
     if absent := [key for key in files if key not in numbers]:

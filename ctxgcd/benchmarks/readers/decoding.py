@@ -1,4 +1,4 @@
-"""Image files decoded to RGB: what packing reads of every data set of single files."""
+"""Decoding of image files to RGB."""
 
 from __future__ import annotations
 
@@ -13,50 +13,48 @@ from PIL import Image, ImageOps
 
 from ctxgcd.errors import UserError
 
-LARGEST = 2**28  # pixels, half of what people's own panoramas may have; Pillow's own limit stops at 179 million
+LARGEST = 2**28  # pixels; half the limit for own images, because Pillow's limit (179 million) is too low for panoramas
 
 
 class MissingData(UserError):
-    """A file or folder of the official layout is not there."""
+    """A file or folder of the official layout is missing."""
 
 
 def official(folder: Path, paths: Sequence[str]) -> Iterator[Image.Image]:
-    """Yield the images of an official data set in RGB, one open file at a time."""
+    """Yield the images of an official dataset in RGB, one open file at a time."""
     for path in paths:
         yield open_rgb(folder / path)
 
 
 def as_seen(folder: Path, paths: Sequence[str]) -> Iterator[Image.Image]:
-    """Yield images as a person sees them: a camera held upright writes a turned picture and a tag."""
+    """Yield images as viewers display them, with the orientation of their EXIF tags applied."""
     for path in paths:
         yield open_rgb(folder / path, as_seen=True)
 
 
 def open_rgb(path: Path, as_seen: bool = False) -> Image.Image:
-    """Decode one image file to RGB; raises UserError that names the file.
+    """Decode one image file to RGB. Raises UserError if it cannot be decoded.
 
-    as_seen: as a person sees it: turned as its EXIF tag says, 16-bit greys in their shades, and panoramas too. The
-    published loaders (torchvision's pil_loader) do none of this, and the pixels of the official data sets are those
-    that the published numbers were measured on.
+    as_seen: decode the image as viewers display it: apply the EXIF orientation, scale 16-bit greys and accept
+    panoramas. The published loaders (torchvision's pil_loader) do none of this, so official datasets are decoded
+    without it.
     """
     if not path.is_file():
         raise missing(path)
     try:
         with _panoramas() if as_seen else nullcontext(), Image.open(path) as image:
             return (_eight_bits(ImageOps.exif_transpose(image)) if as_seen else image).convert("RGB")
-    except Exception as error:  # a broken file can make a decoder raise nearly anything
-        if isinstance(error, OSError) and error.strerror:  # of the file system; a decoder's has none
-            raise UserError(
-                f"{path} cannot be read ({error.strerror}); check its permissions, or take it out"
-            ) from error
+    except Exception as error:  # a decoder can raise almost any error for a damaged file
+        if isinstance(error, OSError) and error.strerror:  # an error of the file system, not of a decoder
+            raise UserError(f"{path} cannot be read ({error.strerror}); check its permissions or remove it") from error
         too_large = as_seen and isinstance(error, Image.DecompressionBombError)
         why = f"more than {2 * LARGEST:,} pixels" if too_large else error
-        raise UserError(f"{path} cannot be decoded as an image ({why}); replace it, or take it out") from error
+        raise UserError(f"{path} cannot be decoded as an image ({why}); replace or remove it") from error
 
 
 @contextmanager
 def _panoramas() -> Iterator[None]:
-    """Let Pillow read what its own limit takes for an attack."""
+    """Raise Pillow's limit on the number of pixels."""
     before, Image.MAX_IMAGE_PIXELS = Image.MAX_IMAGE_PIXELS, LARGEST
     try:
         with warnings.catch_warnings():
@@ -67,7 +65,7 @@ def _panoramas() -> Iterator[None]:
 
 
 def _eight_bits(image: Image.Image) -> Image.Image:
-    """An image of 16-bit greys as one of 8 bits; Pillow's own conversion would cut all above 255 to white."""
+    """Convert 16-bit greys to 8 bits; Pillow's conversion would clip all values above 255 to white."""
     if not image.mode.startswith("I"):
         return image
     greys = np.asarray(image).astype(np.int64)
@@ -77,9 +75,9 @@ def _eight_bits(image: Image.Image) -> Image.Image:
 
 
 def missing(path: Path) -> MissingData:
-    """Return the error for an absent path; a variable that was never expanded gets its own sentence."""
+    """Return the error for a missing path, with another message if the path contains a variable that is not set."""
     if variable := re.search(r"\$\{?\w*\}?", str(path)):
         return MissingData(
-            f"{path} contains {variable[0]}, a variable that is not set; set it or write the real folder in CTXGCD_DATA"
+            f"{path} contains the variable {variable[0]}, which is not set; set it, or set CTXGCD_DATA to the folder"
         )
-    return MissingData(f"{path} is missing; put it there, or name the place where it lies")
+    return MissingData(f"{path} is missing; put it there, or set its location")

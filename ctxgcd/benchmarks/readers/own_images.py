@@ -1,4 +1,4 @@
-"""A user's own images: one folder a class, or a CSV that lists them; a file says what is labelled."""
+"""A user's own images: class folders or a CSV that lists them, and a file with the labelled classes or images."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ from ctxgcd.errors import UserError, nearest, shown
 from ctxgcd.names import PARTS, counted
 from ctxgcd.utils.user_tables import CLASS, PATH, in_one_form, listed, read_list, read_table, spelled, told_alike
 
-# Kinds of pictures that are not read, but would be missed.
+# Image formats that are not supported; the user is told about such files.
 PICTURES = (".heic", ".heif", ".avif", ".jxl", ".gif", ".dng", ".cr2", ".cr3", ".nef", ".arw", ".raf", ".orf")
 
 
 @dataclass(frozen=True, kw_only=True)
 class OwnImages(Reader):
-    """A class id is the place of the class among all sorted class names.
+    """Class ids follow the sorted class names.
 
-    listing   CSV of the columns path, class and maybe part (train or test), relative to the folder; empty: one folder
-              of images a class. Where the folder holds nothing but train/ and test/, these are the two parts.
-    labelled  text file of one class or one image a line, or a CSV with a column class or path
+    listing   CSV with the columns path, class and optionally part (train or test), relative to the folder; empty: one
+              folder of images for each class. If the folder contains only train/ and test/, these are the two parts.
+    labelled  text file with one class or one image per line, or a CSV with a column class or path
     """
 
     listing: str = ""
@@ -44,9 +44,9 @@ class OwnImages(Reader):
         names = sorted(set(one.values()))
         if not rows:
             if self.listing:
-                raise UserError(f"{self.list_files(folder)[0]} lists no image; write one line for each")
+                raise UserError(f"{self.list_files(folder)[0]} lists no images; write one line per image")
             raise UserError(
-                f"{folder} holds no folder with images; expected one folder of images a class, or name a CSV as listing"
+                f"{folder} contains no folder with images; add one folder of images per class, or set listing to a CSV"
             )
         rows.sort(key=lambda row: PARTS.index(row[2]))  # stable: each part keeps its order
         ids = {name: class_id for class_id, name in enumerate(names)}
@@ -72,13 +72,13 @@ class OwnImages(Reader):
         known, lists = set(manifest["path"]), self.list_files(folder)
         left_out = [shown(path) for path in _files(folder) if path not in known and folder / path not in lists]
         if left_out:
-            said.append(f"{counted(len(left_out), 'file')} left out, no image of a class, first {left_out[0]}")
+            said.append(f"{counted(len(left_out), 'file')} skipped, not an image of a class, first {left_out[0]}")
         return said
 
     def divide(self, folder: Path, manifest: pd.DataFrame, name: str) -> tuple[ClassList, frozenset[str] | None]:
-        """Return old and new classes, and the paths of D^l where the file of what is labelled lists images.
+        """Return Old and New classes, and the paths of D^l if the labelled file lists images.
 
-        Old classes are those that the file lists, or those of the images that it lists.
+        The Old classes are the classes that the file lists, or the classes of the images that it lists.
         """
         file = self.list_files(folder)[-1]
         lines = _read_labelled(file)
@@ -95,29 +95,29 @@ class OwnImages(Reader):
             stray = next(line for line in lines if line not in found)
             if left_out_of(folder, [stray]):
                 raise UserError(
-                    f"{file} names {stray!r}, which is hidden or of a format that is not read; save it as JPEG, or "
-                    "delete the line"
+                    f"{file} lists {stray!r}, which is hidden or has an unsupported format; save it as JPEG, or delete "
+                    "the line"
                 )
             raise UserError(
-                f"{file} names {stray!r}, which is neither a class nor the path of a training image"
-                f"{nearest(stray, valid)}; write one class or one image a line, all of the same kind"
+                f"{file} lists {stray!r}, which is neither a class nor the path of a training image"
+                f"{nearest(stray, valid)}; write either one class or one image per line"
             )
         if len(old) == len(classes):
             raise UserError(
-                f"{file} makes all {len(classes)} classes labelled; leave at least one out, to be discovered"
+                f"{file} labels all {len(classes)} classes; remove at least one class, which is then to be discovered"
             )
         if unseen := sorted(set(manifest["class_id"]) - set(train["class_id"])):
             name_of = manifest.loc[manifest["class_id"] == unseen[0], "class_name"].iloc[0]
-            raise UserError(f"{folder}: class {name_of!r} has images in the test part only; add training images of it")
+            raise UserError(f"{folder}: class {name_of!r} has images only in the test part; add training images of it")
         new = [int(raw) for raw in classes if raw not in old]
         return ClassList(name, f"{file.name} of the folder", len(classes), tuple(sorted(old)), tuple(new)), images
 
     def _rows(self, folder: Path) -> list[tuple[str, str, str]]:
-        """Return (path, class, part) of every image; a path as the disk spells it, a class as it is written."""
+        """Return (path, class, part) of every image, with paths spelled as on disk and classes as in the listing."""
         if not self.listing:
             return list(_found(folder))
         rows = self._listed(folder)
-        # Looked for on the disk only where the listed spelling opens nothing.
+        # Search the disk only for paths whose listed spelling does not exist.
         away = [path for path, _, _ in rows if not path.isascii() and not os.path.exists(folder / path)]
         own: Mapping[str, str] = spelled(away, _files(folder), str(folder)) if away else {}
         return [(own.get(path, path), name, part) for path, name, part in rows]
@@ -133,11 +133,11 @@ class OwnImages(Reader):
         for row, path, name, part in zip(cells.index, paths, names, parts, strict=True):
             pure = PurePosixPath(path)
             if not path or pure.is_absolute() or ".." in pure.parts:
-                raise UserError(f"{file} line {row}: the path is {path!r}, expected one inside {folder}; change it")
+                raise UserError(f"{file} line {row}: the path is {path!r}, but expected a path in {folder}; change it")
             if not name:
-                raise UserError(f"{file} line {row}: {path} has no class; name it, or leave the image out")
+                raise UserError(f"{file} line {row}: {path} has no class; add a class or delete the line")
             if part not in PARTS:
-                raise UserError(f"{file} line {row}: the part is {part!r}, expected train or test; change it")
+                raise UserError(f"{file} line {row}: the part is {part!r}, but expected train or test; change it")
             rows.append((pure.as_posix(), name, part))  # a/./b.jpg is a/b.jpg
         return rows
 
@@ -155,15 +155,15 @@ def _found(folder: Path) -> Iterator[tuple[str, str, str]]:
 
 
 def _files(folder: Path) -> Iterator[str]:
-    """Yield every file below a folder, hidden ones left out, sorted, as a path relative to it; links are followed.
+    """Yield the relative path of every file below a folder, sorted, without hidden files; links are followed.
 
-    Raises UserError for what cannot be read: images that were silently left out would be another data set.
+    Raises UserError for files that cannot be read, because skipping images silently would change the dataset.
     """
     been: set[tuple[int, int]] = set()
     try:
         for parent, folders, files in os.walk(folder, onerror=_raise, followlinks=True):
             own = os.stat(parent)
-            if (own.st_dev, own.st_ino) in been:  # a link back to a folder above
+            if (own.st_dev, own.st_ino) in been:  # a link to a parent folder
                 folders.clear()
                 continue
             been.add((own.st_dev, own.st_ino))
@@ -176,31 +176,31 @@ def _files(folder: Path) -> Iterator[str]:
 
 
 def images_below(folder: Path) -> list[str]:
-    """Return the paths of all images below a folder as `_files` finds them, those that are `misnamed` left out.
+    """Return the paths of all images below a folder, in the order of `_files`, without those that are `misnamed`.
 
-    Raises UserError where there is none.
+    Raises UserError if there are none.
     """
     if not folder.is_dir():
-        raise UserError(f"{folder} is no folder; name the one that holds the images")
+        raise UserError(f"{folder} is not a folder; give the folder that contains the images")
     found = [path for path in _files(folder) if is_image(path) and not fault_of(path)]
     if not found:
         odd = listed(misnamed(folder))
-        others = "; ".join(filter(None, [not_read(folder), odd and f"rename {odd}, in UTF-8, to take them in"]))
+        others = "; ".join(filter(None, [not_read(folder), odd and f"rename {odd}, in UTF-8, to include them"]))
         raise UserError(
-            f"{folder} holds no image; expected files that end in {', '.join(SUFFIXES)}{others and f' ({others})'}"
+            f"{folder} contains no images; expected files that end in {', '.join(SUFFIXES)}{others and f' ({others})'}"
         )
     return found
 
 
 def misnamed(folder: Path) -> dict[str, str]:
-    """Return the images below a folder whose names no CSV can keep, as they can be shown, each with the reason."""
+    """Return the images below a folder whose names cannot be stored in a CSV, with printable names and the reasons."""
     return {
         shown(path): f"{fault}; rename it" for path in _files(folder) if is_image(path) and (fault := fault_of(path))
     }
 
 
 def left_out_of(folder: Path, paths: Sequence[str]) -> list[str]:
-    """Return those of `paths` that are files below the folder, but hidden or of a format that is not read."""
+    """Return those of `paths` that are files below the folder but hidden or of an unsupported format."""
     files = spelled(paths, _files(folder), str(folder)) if paths else {}
     there = [path for path in paths if path in files or os.path.isfile(folder / path)]
     hidden = [path for path in there if any(part.startswith(".") for part in PurePosixPath(path).parts)]
@@ -208,10 +208,10 @@ def left_out_of(folder: Path, paths: Sequence[str]) -> list[str]:
 
 
 def not_read(folder: Path) -> str:
-    """Say how many pictures below a folder are of kinds that are not read; empty where none is."""
+    """Return a sentence with the number of images of unsupported formats; empty if there are none."""
     kinds = Counter(kind for path in _files(folder) if (kind := PurePosixPath(path).suffix.lower()) in PICTURES)
     listed = ", ".join(f"{count:,} {kind}" for kind, count in sorted(kinds.items()))
-    return f"files that are not read: {listed}; save them as JPEG to take them in" if kinds else ""
+    return f"unsupported files: {listed}; save them as JPEG to include them" if kinds else ""
 
 
 def _raise(error: OSError) -> None:
@@ -219,31 +219,31 @@ def _raise(error: OSError) -> None:
 
 
 def _refuse_own_outputs(folder: Path) -> None:
-    """Raise UserError for a folder that holds, or lies in, what the workflow makes: it would change with every run."""
+    """Raise UserError for a folder that contains, or is inside, the workflow's outputs, which change with every run."""
     for name in ("results", "work"):
         made, place = Path(name).resolve(), folder.resolve()
         if place.is_relative_to(made) or made.is_relative_to(place):
-            raise UserError(f"the images' folder {folder} and {made} lie in one another; put the images elsewhere")
+            raise UserError(f"the images' folder {folder} overlaps with {made}; move the images to another folder")
 
 
 def _read_labelled(file: Path) -> Sequence[str]:
-    """Return the lines of the file of what is labelled, each once."""
+    """Return the unique lines of the labelled file."""
     names = read_list(_present(file), ("path", "class"), (*PATH, *CLASS))
     lines = list(dict.fromkeys(name.removeprefix("./").rstrip("/") for name in names))
     if not lines:
-        raise UserError(f"{file} names nothing as labelled; write one class or one image a line")
+        raise UserError(f"{file} lists no labelled class or image; write one class or one image per line")
     return lines
 
 
 def _present(file: Path) -> Path:
     if not file.is_file():
-        raise MissingData(f"{file} is missing, but params.yaml names it; write it, or name another file")
+        raise MissingData(f"{file} is missing, but set in params.yaml; create it or set another file")
     return file
 
 
 FOLDER = OwnImages(
     files=(),
     test_files=(),
-    how_to_get="your own images: give their folder as `path` in params.yaml",
+    how_to_get="your own images: set `path` in params.yaml to their folder",
     drawn_order=False,
 )

@@ -1,4 +1,4 @@
-"""Contact sheets: all images of a part in one viewable PNG, with labels.csv (the embedded Fashion-MNIST)."""
+"""Contact sheets: one PNG with all images of a part, and labels.csv (the embedded Fashion-MNIST)."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ class Sheet(Reader):
         require(folder, self.files)
         try:
             labels = pd.read_csv(folder / "labels.csv", keep_default_na=False)
-        except ValueError as error:  # empty, binary or torn
+        except ValueError as error:  # empty, binary or truncated
             raise UserError(f"{folder / 'labels.csv'} cannot be read ({error}); restore the file") from None
         if absent := {"part", "position", "class_id", "class_name"} - set(labels.columns):
-            raise UserError(f"{folder / 'labels.csv'} lacks the column {min(absent)!r}; restore the file")
+            raise UserError(f"{folder / 'labels.csv'} has no column {min(absent)!r}; restore the file")
         for part in ("train", "test"):
             _check_sheet(folder, part, labels.loc[labels["part"] == part, "position"].tolist())
         labels = pd.concat([labels[labels["part"] == part].sort_values("position") for part in ("train", "test")])
@@ -51,7 +51,7 @@ class Sheet(Reader):
 
 
 def _check_sheet(folder: Path, part: str, positions: list[int]) -> None:
-    """Raise UserError unless a part's positions are 0..n-1, each once, and its sheet has just the cells for them."""
+    """Raise UserError unless a part's positions are 0..n-1, each once, and its sheet has the matching size."""
     if sorted(positions) != list(range(len(positions))):
         raise UserError(
             f"{folder / 'labels.csv'}: the positions of {part} must be 0 to {len(positions) - 1}, each once, but one "
@@ -61,16 +61,16 @@ def _check_sheet(folder: Path, part: str, positions: list[int]) -> None:
     rows = -(-len(positions) // PER_LINE)
     if width % PER_LINE or not width or height * PER_LINE != width * rows:
         raise UserError(
-            f"{folder / f'{part}.png'} has {width} x {height} pixels, which is no sheet of {PER_LINE} x {rows} square "
-            "cells as labels.csv asks for; restore the file"
+            f"{folder / f'{part}.png'} has {width} x {height} pixels, which does not match the {PER_LINE} x {rows} "
+            "square cells of labels.csv; restore the file"
         )
 
 
 SHEET = Sheet(
     files=("labels.csv", "train.png", "test.png"),
     test_files=(),
-    how_to_get="automatic: it travels inside the package; restore it from the repository",
+    how_to_get="automatic: included in the package; restore it from the repository",
     drawn_order=False,
     packed=True,
-    side=28,  # of the embedded images
+    side=28,  # pixels of the embedded images
 )

@@ -1,4 +1,4 @@
-"""What every reader offers, and the helpers that they share."""
+"""The base class of readers and their shared helpers."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ class Reader(ABC):
 
     files       official files that must exist, relative to the benchmark's folder
     test_files  files of the official test part; without them a benchmark has no test images
-    how_to_get  one line for the user: automatic, command or manual, and the account it needs
-    drawn_order whether D^l lies in the order of the draw (else in canonical order)
+    how_to_get  one line for the user: automatic, by command or manual, and the required account
+    drawn_order whether D^l is in the order of the draw (else in canonical order)
     packed      whether several images share a file, as `file#row`
-    side        pixels of every image's sides where all are squares of one size
-    gigabytes   of the official files on disk
+    side        side in pixels if all images are squares of the same size
+    gigabytes   size of the official files on disk
     """
 
     files: tuple[str, ...]
@@ -44,19 +44,19 @@ class Reader(ABC):
         """Return every image of the official files, training part first, each part in canonical order.
 
         Columns: id (0..n-1), path (relative to folder), class_id (raw, 0-based), class_name, part.
-        Raises UserError (MissingData where a file is absent) that names the file.
+        Raises UserError with the name of an invalid file, and MissingData for a missing file.
         """
 
     @abstractmethod
     def list_files(self, folder: Path) -> list[Path]:
-        """Return the official files whose contents say which images there are; none for class folders."""
+        """Return the official files that list the images; none for class folders."""
 
     def stamped(self, folder: Path) -> list[Path]:
-        """Return files and folders whose sizes and times tell whether the manifest may have changed."""
+        """Return the files and folders whose sizes and times change if the manifest may have changed."""
         return self.list_files(folder)
 
     def remarks(self, folder: Path, manifest: pd.DataFrame) -> list[str]:
-        """Return what a user should know of data that can be used: another naming, files left out."""
+        """Return notes on valid data, such as unofficial names or skipped files."""
         return []
 
     def images(self, folder: Path, paths: Sequence[str]) -> Iterator[Image.Image]:
@@ -65,7 +65,7 @@ class Reader(ABC):
 
 
 def store_bytes(reader: Reader, images: int, resize: int) -> float:
-    """Return the bytes of packed images: a photograph is about a third longer than high, small squares stay small."""
+    """Return the estimated bytes of packed images: photographs have an aspect ratio of about 4:3."""
     pixels = reader.side**2 if reader.side and reader.side < resize else resize**2 * 4 / 3
     return 3 * images * pixels
 
@@ -83,7 +83,7 @@ def present(folder: Path, names: Sequence[str]) -> list[Path]:
 
 
 def read_lines(path: Path) -> list[str]:
-    """Read the lines of a UTF-8 text file, with or without a byte order mark; raises UserError that names it."""
+    """Read the lines of a UTF-8 text file, with or without a byte order mark. Raises UserError for other files."""
     if not path.is_file():
         raise missing(path)
     try:
@@ -93,20 +93,20 @@ def read_lines(path: Path) -> list[str]:
 
 
 def read_pairs(path: Path) -> list[tuple[str, str]]:
-    """Read lines of `key value...`; raises UserError that names the file and the line."""
+    """Read lines of `key value...`. Raises UserError with the file and line of an invalid line."""
     pairs = []
     for number, line in enumerate(read_lines(path), start=1):
         if not line.strip():
             continue
         key, _, value = line.strip().partition(" ")
         if not value:
-            raise UserError(f"{path} line {number} is {line!r}, expected two words; replace the file")
+            raise UserError(f"{path} line {number} is {line!r}, but expected two words; replace the file")
         pairs.append((key, value.strip()))
     return pairs
 
 
 def read_manifest(path: Path) -> pd.DataFrame:
-    """Read a manifest back with its dtypes; text such as `NA` stays text."""
+    """Read a manifest with its dtypes; text such as `NA` stays text."""
     types = {"id": "int64", "path": "str", "class_id": "int64", "class_name": "str", "part": "str"}
     return pd.read_csv(path, dtype=types, keep_default_na=False)
 
@@ -117,7 +117,7 @@ def first_repeated(names: Sequence[str]) -> str:
 
 
 def fault_of(name: str) -> str:
-    """Say why no CSV can keep a name; empty where one can."""
+    """Return why a name cannot be stored in a CSV; empty if it can."""
     try:
         name.encode()
     except UnicodeEncodeError:
@@ -126,14 +126,14 @@ def fault_of(name: str) -> str:
 
 
 def _refuse_odd(paths: Sequence[str], class_names: Sequence[str]) -> None:
-    """Raise UserError that lists all names which no CSV can keep: of a class, or of an image of another class."""
+    """Raise UserError with all names of classes and images that cannot be stored in a CSV."""
     if not fault_of("\n".join((*paths, *set(class_names)))):
         return
     classes = {name: fault_of(name) for name in dict.fromkeys(class_names)}
     odd = [name for name, fault in classes.items() if fault]
     odd += [path for path, name in zip(paths, class_names, strict=True) if not classes[name] and fault_of(path)]
     raise UserError(
-        f"a name with a carriage return or with bytes that are not UTF-8 cannot be kept in a CSV: {listed(odd)}; "
+        f"names with a carriage return or with bytes that are not UTF-8 cannot be stored in a CSV: {listed(odd)}; "
         "rename these files or classes"
     )
 
@@ -141,9 +141,9 @@ def _refuse_odd(paths: Sequence[str], class_names: Sequence[str]) -> None:
 def as_manifest(
     paths: Sequence[str], class_ids: Sequence[int], class_names: Sequence[str], parts: Sequence[str]
 ) -> pd.DataFrame:
-    """Return the manifest of images that are given in canonical order, training part first.
+    """Return the manifest of images given in canonical order, training part first.
 
-    Raises UserError for an image that is listed twice, and for names that a CSV cannot keep.
+    Raises UserError for duplicate images and for names that cannot be stored in a CSV.
     """
     if len(set(paths)) < len(paths):
         raise UserError(

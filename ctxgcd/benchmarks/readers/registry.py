@@ -1,4 +1,4 @@
-"""The readers by the name that params.yaml calls them by; one is imported when it is asked for."""
+"""The registry of readers by their name in params.yaml. Readers are imported when they are used."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ if TYPE_CHECKING:
 
 
 class ReaderCode(NamedTuple):
-    """Where a reader's code is, each as `module:name`.
+    """The code of a reader, as `module:name` of its objects.
 
     Attributes:
         reader: the Reader, which lists the images.
-        images: what opens them, (folder, paths) -> images in RGB; the code that an image store depends on.
+        images: the function that opens images, (folder, paths) -> images in RGB; image stores depend on its code.
     """
 
     reader: str
@@ -67,5 +67,5 @@ def reader_of(section: Mapping[str, Any]) -> Reader:
 
 
 def images_of(reader: str) -> Callable[[Path, Sequence[str]], Iterator[Image.Image]]:
-    """Return what opens a reader's images; it imports nothing that lists them, where that is another module."""
+    """Return the function that opens a reader's images, without importing other modules of the reader."""
     return cast("Callable[[Path, Sequence[str]], Iterator[Image.Image]]", resolve_name(READER_CODE[reader].images))

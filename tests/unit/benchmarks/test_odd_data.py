@@ -91,31 +91,39 @@ def no_utf8(folder: Path) -> None:
     [
         ("cub", edited(f"{CUB}/images.txt", lambda t: t + "1 200.Bird_200/x.jpg\n"), "two lines for image id 1"),
         ("cub", edited(f"{CUB}/image_class_labels.txt", lambda t: t + "2 200\n"), "two lines for image id 2"),
-        ("cub", edited(f"{CUB}/train_test_split.txt", lambda t: "1 2" + t[3:]), "the number 2, expected 0 to 1"),
+        (
+            "cub",
+            edited(f"{CUB}/train_test_split.txt", lambda t: "1 2" + t[3:]),
+            "the number 2 for image id 1, but expected 0 to 1",
+        ),
         (
             "cub",
             edited(f"{CUB}/image_class_labels.txt", lambda t: "1 201" + t[3:]),
-            "the number 201, expected 1 to 200",
+            "the number 201 for image id 1, but expected 1 to 200",
         ),
         ("cub", edited(f"{CUB}/image_class_labels.txt", lambda t: "1 9" + "9" * 20 + t[3:]), "expected 1 to 200"),
         (
             "cub",
             edited(f"{CUB}/image_class_labels.txt", lambda t: "1 7" + t[3:]),
-            "image 1 the class 7, but images.txt",
+            "class 7 for image 1, but images.txt",
         ),
         ("cub", as_folder(f"{CUB}/images.txt"), "images.txt is missing"),
-        ("cub", edited(f"{CUB}/images.txt", lambda t: t.replace("/Bird_00001.jpg", "/" + "x" * 300)), "not there"),
+        (
+            "cub",
+            edited(f"{CUB}/images.txt", lambda t: t.replace("/Bird_00001.jpg", "/" + "x" * 300)),
+            "listed images are missing",
+        ),
         ("aircraft", latin_1, "is not UTF-8 text"),
         ("aircraft", edited("data/images_variant_test.txt", lambda t: t + t.split("\n")[0] + "\n"), "is listed twice"),
-        ("scars", annotations(rows=0), "holds no list of annotations"),
+        ("scars", annotations(rows=0), "contains no list of annotations"),
         ("scars", annotations(class_="abc"), "not one class and one name"),
-        ("scars", annotations(class_=[1, 2]), "holds no list of annotations"),
+        ("scars", annotations(class_=[1, 2]), "contains no list of annotations"),
         ("scars", annotations(class_=1.5), "classes outside 1..196"),
         ("scars", annotations(class_=float("nan")), "classes outside 1..196"),
         ("herbarium_19", as_file("small-train"), "small-train is missing"),
         ("herbarium_19", first_image, "train images found"),
-        ("herbarium_19", carriage_return, "cannot be kept in a CSV: 'small-train/100/a\\rb.jpg'; rename"),
-        ("herbarium_19", no_utf8, "not UTF-8 cannot be kept in a CSV: 'small-train/100/a\\xff.jpg'; rename"),
+        ("herbarium_19", carriage_return, "cannot be stored in a CSV: 'small-train/100/a\\rb.jpg'; rename"),
+        ("herbarium_19", no_utf8, "not UTF-8 cannot be stored in a CSV: 'small-train/100/a\\xff.jpg'; rename"),
     ],
 )
 def test_official_data_is_refused_in_one_sentence(
@@ -144,7 +152,7 @@ def test_cars_without_their_test_images_have_no_test_part(official: Path, tmp_pa
     shutil.rmtree(folder / "cars_test")
     result = check("scars", READERS["scars"], folder, class_lists.load("scars"), {"train": 392, "test": 196})
     assert result.ready
-    assert any("no cars_test/" in remark for remark in result.remarks)
+    assert any("cars_test/ is missing" in remark for remark in result.remarks)
 
 
 def test_names_and_digits_on_disk_are_part_of_the_fingerprint(
@@ -231,7 +239,7 @@ def test_a_cache_that_cannot_be_written_is_done_without(own: dict[str, Any]) -> 
         ("\n\npath,class\n\nant/0.png,\n", "line 5"),
         (
             f"path,class\n{'y' * 300}/0.png,cat\nant/0.png,ant\nbee/0.png,bee\nbee/1.png,bee\ncat/1.png,cat\n",
-            "not there",
+            "listed images are missing",
         ),
     ],
 )
@@ -257,7 +265,7 @@ def test_files_that_are_no_image_may_have_any_name(own: dict[str, Any], tmp_path
     Path(os.fsdecode(os.fsencode(tmp_path / "own") + b"/bee/\xff.txt")).touch()
     result = check_section(own)
     assert result.ready
-    assert result.remarks == ["1 file left out, no image of a class, first bee/\\xff.txt"]
+    assert result.remarks == ["1 file skipped, not an image of a class, first bee/\\xff.txt"]
 
 
 def test_a_class_of_the_test_part_alone_is_refused(own: dict[str, Any], tmp_path: Path) -> None:
@@ -266,11 +274,11 @@ def test_a_class_of_the_test_part_alone_is_refused(own: dict[str, Any], tmp_path
     (parts / "test").mkdir()
     (parts / "train" / "bee").rename(parts / "test" / "bee")
     (parts / "train" / "labelled.txt").rename(parts / "labelled.txt")
-    assert "class 'bee' has images in the test part only" in check_section(own | {"path": str(parts)}).problem
+    assert "class 'bee' has images only in the test part" in check_section(own | {"path": str(parts)}).problem
 
 
 def test_what_the_split_would_refuse_is_told_by_the_check(own: dict[str, Any]) -> None:
-    assert "leave no labelled image" in check_section(own | {"labelled_share": 0.1}).problem
+    assert "gives no labelled image" in check_section(own | {"labelled_share": 0.1}).problem
 
 
 def test_a_labelled_class_without_a_labelled_image_is_said(own: dict[str, Any], tmp_path: Path) -> None:
@@ -278,14 +286,14 @@ def test_a_labelled_class_without_a_labelled_image_is_said(own: dict[str, Any], 
     for number in (1, 2, 3):
         (tmp_path / "own" / "bee" / f"{number}.png").unlink()
     split_off = [check_section(own | {"seed": seed}).remarks for seed in range(6)]
-    assert ["1 labelled classes have no image in D^l, first 'bee': too few images"] in split_off
+    assert ["1 labelled classes have no image in D^l (too few images), first 'bee'"] in split_off
     assert [] in split_off
 
 
 def test_images_among_results_are_refused(own: dict[str, Any], tmp_path: Path) -> None:
     for path in (tmp_path / "here", tmp_path, tmp_path / "here" / "results" / "x"):
         path.mkdir(parents=True, exist_ok=True)
-        assert "lie in one another" in check_section(own | {"path": str(path)}).problem
+        assert "overlaps with" in check_section(own | {"path": str(path)}).problem
 
 
 @pytest.mark.parametrize(
@@ -315,7 +323,7 @@ def test_wrong_values_name_their_place(
 @pytest.mark.parametrize(
     ("places", "words"),
     [
-        (None, "root is None, expected a folder"),
+        (None, "root is None, but expected a folder"),
         ([1], r"root is \[1\]"),
         ({"cub": {"a": 1}}, "cub is"),
         ({"cb": "/x"}, "unknown folder 'cb'; did you mean 'cub'"),

@@ -44,7 +44,7 @@ def test_a_modifier_is_a_word_of_a_row(params: Params, monkeypatch: pytest.Monke
     assert identity(plain) != identity(louder)
     changed = entries.load("simgcd", ["louder"])(louder)
     assert changed.learning_rate(3) == 2 * entries.load("simgcd")(plain).learning_rate(3)
-    assert "gives a parameter twice" in told(lambda: parse_row("simgcd+louder+louder"))
+    assert "sets a parameter twice" in told(lambda: parse_row("simgcd+louder+louder"))
     monkeypatch.setitem(entries.MODIFIERS, "lou", entries.Modifier("Lou", f"{__name__}.Louder"))
     assert (
         method_name("full-paper+louder+k=5+lou-without-n") == "Full method (paper) + Louder + Lou, without L_n, k = 5"
@@ -158,7 +158,7 @@ def test_a_method_without_its_section_is_refused_when_it_is_asked_for(committed:
     with pytest.raises(UserError, match=r"settings\.stated\.gcd\.info_nce_temperature: .* found 'x'$"):
         edited(copy.deepcopy(committed), "settings.stated.gcd.info_nce_temperature", "x")
     assert resolve(params, "cub", "full-paper", 0)["k"] == 10
-    assert "params.yaml: methods.gcd is missing; add it, with projector" in told(
+    assert "params.yaml: methods.gcd is missing; add it with the keys projector" in told(
         lambda: resolve(params, "cub", "gcd", 0)
     )
 

@@ -94,7 +94,7 @@ LISTED = "discover, predict, export, evaluate, diff, completion"
         (("default", "script"), None, "did you mean 'scripts'?"),
         (("full-paper", "simgcd"), None, "is a row, whose values depend on the benchmark; add --benchmark NAME"),
         (("full-paper", "simgdc"), "cub", "did you mean 'simgcd'?"),
-        (("default", "full-released"), "cub", "give two of one kind"),
+        (("default", "full-released"), "cub", "give two settings or two rows"),
         (("default", "scripts"), "cubb", "did you mean 'cub'?"),
     ],
 )

@@ -36,8 +36,8 @@ def test_one_labelled_class_of_a_handful_of_images(place: Place, tmp_path: Path)
         ({"backbone": "efficientnet_lite0"}, "do not fit"),
         ({"size": 4}, "--size is 4; give 8 to 1,024 pixels"),
         ({"size": 5000}, "--size is 5000; give 8 to 1,024 pixels"),
-        ({"seed": -1}, "--seed is -1; give a whole number from 0 to 4294967295"),
-        ({"seed": 2**32}, "--seed is 4294967296; give a whole number from 0 to 4294967295"),
+        ({"seed": -1}, "--seed is -1; give an integer from 0 to 4294967295"),
+        ({"seed": 2**32}, "--seed is 4294967296; give an integer from 0 to 4294967295"),
     ],
 )
 def test_options_that_cannot_be_used(place: Place, tmp_path: Path, changes: dict[str, Any], problem: str) -> None:
@@ -59,8 +59,8 @@ def test_what_a_camera_and_a_careless_hand_leave(place: Place, tmp_path: Path) -
     assert table(tmp_path / "out/unreadable.csv")["path"].tolist() == ["gone.jpg"]
     for note in (
         "other.csv: 'wren' and 'Wren' count as two classes",
-        "files that are not read: 1 .gif, 1 .heic; save them as JPEG to take them in",
-        "no labelled image of lark can be read, so it is none of the known classes",
+        "unsupported files: 1 .gif, 1 .heic; save them as JPEG to include them",
+        "no labelled image of lark can be read, so it is not a known class",
     ):
         assert note in found["notes"]
 
@@ -84,13 +84,13 @@ def test_nothing_is_written_over(
     assert predict(*own) == predict(*own)
     with pytest.raises(SystemExit, match="2"):
         predict("--threshold", "nan")
-    assert "--threshold is nan; a score lies between -1 and 1" in capsys.readouterr().err
+    assert "--threshold is nan; give a number between -1 and 1" in capsys.readouterr().err
     (tmp_path / "file").touch()
-    with pytest.raises(UserError, match="file is a file; name a new or an empty folder with --out"):
+    with pytest.raises(UserError, match="file is a file; give a new or empty folder with --out"):
         place.discover(str(tmp_path / "file"))
 
 
 def test_a_folder_of_other_files_is_left_alone(place: Place) -> None:
     for out in ("photos", "."):
-        with pytest.raises(UserError, match="holds other files; name a new or an empty folder"):
+        with pytest.raises(UserError, match="contains other files; give a new or empty folder"):
             place.discover(out)

@@ -23,10 +23,10 @@ from tests.helpers.places import ROOT
 @pytest.mark.parametrize(
     ("words", "problem"),
     [
-        (["predict", "nowhere", "photos"], "nowhere holds no model.pt"),
-        (["predict", "out/model", "empty"], "empty holds no image"),
+        (["predict", "nowhere", "photos"], "nowhere contains no model.pt"),
+        (["predict", "out/model", "empty"], "empty contains no images"),
         (["predict", "out/model", "broken"], "none of the 1 images can be decoded, first: "),
-        (["export", "nowhere", "x.onnx"], "nowhere holds no model.pt|export needs"),
+        (["export", "nowhere", "x.onnx"], "nowhere contains no model.pt|export requires"),
         (["predict", "damaged", "broken"], "damaged/model.pt cannot be read"),
         (
             ["discover", "photos", "--labels", "l.csv", "--out", "x", "--classes", "many"],
@@ -70,7 +70,7 @@ def test_a_mistake_is_told_before_torch_is_loaded(tmp_path: Path) -> None:
         "weights of efficientnet_lite0: nowhere.pth does not exist": [*discover, "one.csv", "--weights", "nowhere.pth"],
         "--settings": [*discover, "one.csv", "--settings", "fast"],
         "--threshold is 2.0": ["predict", "model", ".", "--threshold", "2"],
-        "model holds no model.pt": ["export", "model", "x.onnx"],
+        "model contains no model.pt": ["export", "model", "x.onnx"],
     }
     code = (
         "import io, json, sys\nfrom contextlib import redirect_stderr\nfrom ctxgcd.cli.command import main\n"
@@ -131,7 +131,7 @@ TO = ("discover photos --labels l.csv --classes 2 --out", "predict model photos 
         ),
         *((f"{words} gone/o", "gone is a link to nowhere, which does not exist; delete the link") for words in TO),
         ("discover photos --labels l.csv --weights photos --out o", "photos is a folder; give a .pth, .pt or .safe"),
-        ("discover photos --labels l.csv --seed -1 --out o", "--seed is -1; give a whole number from 0 to 4294967295"),
+        ("discover photos --labels l.csv --seed -1 --out o", "--seed is -1; give an integer from 0 to 4294967295"),
         (
             f"predict model photos --out {LONG}",
             f"{LONG} cannot be read or written (File name too long); give a shorter",

@@ -74,7 +74,7 @@ def test_report(found: dict[str, Any], out: Path) -> None:
         assert text in page
     assert "rose, &#34;wild&#34; &lt;b&gt;&amp;" in page
     assert "<b>" not in page
-    assert "batch_size is 16, not 128: there are only 51 images" in page
+    assert "batch_size is reduced from 128 to 16, because there are only 51 images" in page
     assert f"below {found['threshold']:.4f}, as 1% of the unlabelled" in page
     assert "1 repeated line skipped" in page
     assert "1 line without a class skipped" in page
@@ -130,7 +130,7 @@ def test_a_killed_discovery_goes_on_to_the_same_result(place: Place, out: Path, 
     stamp = bank.stat().st_mtime_ns
     again = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     assert again.returncode == 0, again.stderr
-    assert re.search(r"goes on after epoch \d", again.stderr)
+    assert re.search(r"resumed after epoch \d", again.stderr)
     assert "view bank" not in again.stderr
     assert bank.stat().st_mtime_ns == stamp
     assert f"report: {mine / 'report.html'}" in again.stdout
@@ -143,7 +143,7 @@ def test_another_setting_or_other_images_start_clean(place: Place, tmp_path: Pat
     shutil.copytree(place.root / "photos/out", mine, symlinks=True)
     place.discover(str(mine), seed=1)
     said = capsys.readouterr().out
-    assert "with other seed; it is kept until this one is complete" in said
+    assert "with different seed; it is kept until this one is complete" in said
     assert "view bank" not in said
     assert len(list(mine.glob("work/images-*/features-*/run-*"))) == 1
     photos = tmp_path / "photos"
@@ -217,7 +217,7 @@ def test_a_stopped_request_leaves_the_results_of_the_old_one(
     assert begun[0].exists()
     capsys.readouterr()
     place.discover(str(mine), seed=1)
-    assert "goes on after epoch" in capsys.readouterr().out
+    assert "resumed after epoch" in capsys.readouterr().out
     assert [path.parent for path in begun] == list(mine.glob("work/images-*/features-*/run-*"))
 
 
@@ -245,7 +245,7 @@ def test_estimated_k(place: Place, out: Path, tmp_path: Path) -> None:
     assert estimated["K_source"] == "estimated"
     assert 3 <= estimated["K"] <= 12
     assert estimated["K"] in estimated["tried"]
-    assert "How K was estimated" in (mine / "report.html").read_text(encoding="utf-8")
+    assert "Estimation of K" in (mine / "report.html").read_text(encoding="utf-8")
 
 
 def test_new_classes_are_named_by_size() -> None:

@@ -47,10 +47,12 @@ def test_export_gives_what_torch_gives(place: Place, out: Path, tmp_path: Path) 
 def test_an_export_overwrites_an_export_alone(out: Path, tmp_path: Path) -> None:
     theirs, mine = tmp_path / "labels.csv", tmp_path / "model.onnx"
     theirs.write_text("path,class\n")
-    with pytest.raises(UserError, match=r"labels.csv exists and was not written by `ctxgcd export`; name another file"):
+    with pytest.raises(
+        UserError, match=r"labels.csv exists and was not written by `ctxgcd export`; choose another file"
+    ):
         api.export(out / "model", theirs)
     for inside in ("model.pt", "new.onnx"):
-        with pytest.raises(UserError, match="lies in the folder of the model; name a file elsewhere"):
+        with pytest.raises(UserError, match="is in the folder of the model; choose a file in another folder"):
             api.export(out / "model", out / "model" / inside)
     assert theirs.read_text() == "path,class\n"
     assert {path.name for path in (out / "model").iterdir()} == {"model.pt", "params.yaml"}
@@ -61,12 +63,12 @@ def test_an_export_overwrites_an_export_alone(out: Path, tmp_path: Path) -> None
 @with_onnx
 def test_an_export_that_differs_is_refused(out: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(export, "TOLERANCE", -1.0)
-    with pytest.raises(UserError, match="ONNX gives other values than torch"):
+    with pytest.raises(UserError, match="the outputs of ONNX and PyTorch differ"):
         api.export(out / "model", tmp_path / "model.onnx")
     assert not list(tmp_path.iterdir())
 
 
 def test_export_says_what_to_install(out: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(export, "NEEDED", ("json", "onnx_of_the_moon"))
-    with pytest.raises(UserError, match=r"not installed; pip install onnx_of_the_moon"):
+    with pytest.raises(UserError, match=r"not installed; run `pip install onnx_of_the_moon"):
         api.export(out / "model", tmp_path / "model.onnx")

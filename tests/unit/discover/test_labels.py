@@ -24,12 +24,12 @@ FIRST = "deep/er/000.jpg"
     ("text", "classes", "problem"),
     [
         ("", 4, r"other.csv is empty"),
-        ("path,class\n", 4, r"other.csv labels no image; give some images of at least one known class a label"),
+        ("path,class\n", 4, r"other.csv labels no image; label some images of at least one known class"),
         (f"path,class\n{FIRST},\n", 4, r"labels no image"),
         (f"path,klass\n{FIRST},iris\n", 4, r"has the columns path, klass, expected class"),
         (f"{FIRST},iris\n", 4, r"other.csv line 1 is 'deep/er/000.jpg,iris', which names .* must be path,class"),
         (f"sep=;\n{FIRST};iris\n", 4, r"other.csv line 2 is .*; the first line must be path,class"),
-        (f"path,class,name\n{FIRST},0,iris\n", 4, r"has the columns class and name, .* keep just that one"),
+        (f"path,class,name\n{FIRST},0,iris\n", 4, r"has several columns .*: class and name; keep only one"),
         (f"File,Label,Class_name\n{FIRST},0,iris\n", 4, r"has the columns class_name and label, .* call it class"),
         (
             "path,class\ndeep/er/00.jpg,iris\n",
@@ -141,7 +141,7 @@ def test_labels_as_spreadsheets_save_them(place: Place, text: str) -> None:
 
 
 def test_our_own_predictions_are_no_labels(place: Place, out: Path, tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=r"in a predictions.csv it is name, while class is a number"):
+    with pytest.raises(UserError, match=r"in predictions.csv, name has the names and class has numbers"):
         place.discover(str(tmp_path / "out"), labels=out / "predictions.csv")
     assert not (tmp_path / "out").exists()
 
@@ -201,11 +201,11 @@ def test_labels_of_files_that_are_left_out(place: Place, tmp_path: Path) -> None
     of, said = read_labels(place.labels(f"path,class\na.png,wren\n{lines}"), photos, paths)
     assert of == {"a.png": "wren"}
     assert said == [
-        "other.csv: ignored the labels of files which are left out, hidden or of a format that is not read: "
-        f"{', '.join(map(repr, left_out))}; save them as JPEG to take them in",
-        "no labelled image of lark can be read, so it is none of the known classes",
+        "other.csv: ignored the labels of files that are hidden or have an unsupported format: "
+        f"{', '.join(map(repr, left_out))}; save them as JPEG to include them",
+        "no labelled image of lark can be read, so it is not a known class",
     ]
-    with pytest.raises(UserError, match="labels no image that can be read, but files which are left out, hidden or"):
+    with pytest.raises(UserError, match="labels only files that are hidden or have"):
         read_labels(place.labels(f"path,class\n{lines}"), photos, paths)
     shutil.copy(photos / "c.HEIC", tmp_path / "g.HEIC")
     for path in ("g.HEIC", "../g.HEIC", str(tmp_path / "g.HEIC")):
@@ -232,5 +232,7 @@ def test_names_that_no_table_can_keep(place: Place, out: Path, tmp_path: Path) -
     assert (predicted["path"].tolist(), about["unreadable"]) == (paths, unreadable)
     for path in paths:
         (photos / path).unlink()
-    with pytest.raises(UserError, match=r"holds no image; .*rename 'a\\rb.png', 'k\\xe4fer.png', .* to take them in"):
+    with pytest.raises(
+        UserError, match=r"contains no images; .*rename 'a\\rb.png', 'k\\xe4fer.png', .* to include them"
+    ):
         images_below(photos)

@@ -143,7 +143,7 @@ def test_work_of_an_unfinished_request_is_kept_too(tmp_path: Path, capsys: pytes
     output.folder(output.folder(tmp_path / "work/images-1") / "run-old")
     other = Output(tmp_path, NEW)
     other.begin()
-    assert "holds a discovery with other seed; it is kept until this one is complete" in capsys.readouterr().out
+    assert "contains a discovery with different seed; it is kept until this one is complete" in capsys.readouterr().out
     other.folder(tmp_path / "work/images-2")
     assert runs(tmp_path) == {"run-old"}
 

@@ -20,7 +20,7 @@ def test_the_paper_settings_without_a_network(place: Place, tmp_path: Path, monk
     monkeypatch.delenv("CTXGCD_DATA", raising=False)
     monkeypatch.setenv("CTXGCD_MIRROR", (tmp_path / "mirror").as_uri())
     with pytest.raises(
-        UserError, match=r"pth cannot be fetched .*; how to get it: download .* --weights FILE$"
+        UserError, match=r"pth cannot be downloaded .*; how to get it: download .* --weights FILE$"
     ) as raised:
         place.discover(str(tmp_path / "out"), settings="long", backbone=None, weights=None)
     assert "params.yaml" not in str(raised.value)
@@ -29,7 +29,7 @@ def test_the_paper_settings_without_a_network(place: Place, tmp_path: Path, monk
     file = tmp_path / "here/data/raw/weights/dino_vitbase16_pretrain.pth"
     file.parent.mkdir(parents=True)
     file.write_bytes(b"damaged")
-    with pytest.raises(UserError, match=r"is expected; delete it to fetch it again, or download .* --weights FILE$"):
+    with pytest.raises(UserError, match=r"delete it to download it again, or download .* --weights FILE$"):
         place.discover(str(tmp_path / "out"), settings="long", backbone=None, weights=None)
     assert not (tmp_path / "out").exists()
 

@@ -169,7 +169,7 @@ def test_a_torn_batch_is_refused(tmp_path: Path) -> None:
 
 
 def test_nothing_to_pack(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="lists no image to pack"):
+    with pytest.raises(UserError, match="the split has no images"):
         pack("cub", tmp_path, [], 24, tmp_path / "store.npz", 1)
 
 

@@ -78,7 +78,9 @@ def test_pixels_of_another_size_are_refused(packed: Path, kind: str) -> None:
     pixels.unlink()
     if kind != "absent":
         pixels.write_bytes(content[:-1] if kind == "short" else content + b"0")
-    with pytest.raises(UserError, match=rf"does not have the {len(content)} bytes .* delete it and run again"):
+    with pytest.raises(
+        UserError, match=rf"does not have the {len(content)} bytes .* delete it and run the same command again"
+    ):
         open_store(packed)
 
 
@@ -90,7 +92,7 @@ def test_a_damaged_index_is_refused(packed: Path, kind: str) -> None:
         np.savez(packed, heights=np.ones(1, np.int64))
     elif kind != "absent":
         packed.write_bytes({"cut": content[: len(content) // 2], "empty": b"", "foreign": b"not an index"}[kind])
-    with pytest.raises(UserError, match=r"image store .* cannot be read .* delete it and run again"):
+    with pytest.raises(UserError, match=r"image store .* cannot be read .* delete it and run the same command again"):
         open_store(packed)
 
 

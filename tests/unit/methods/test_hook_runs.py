@@ -138,7 +138,7 @@ def test_a_method_with_a_cut_of_its_own_needs_fresh_views(
     tmp_path: Path, kept: Path, split: pd.DataFrame, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     add_method(monkeypatch, "cut", OwnCut)
-    with pytest.raises(UserError, match=r"benchmark mine, row cut: the method cuts the backbone .* give view_bank 0"):
+    with pytest.raises(UserError, match=r"benchmark mine, row cut: the method overrides .* set view_bank to 0"):
         made_run(tmp_path / "state", split, kept, method="cut")
 
 

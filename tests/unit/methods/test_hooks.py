@@ -120,7 +120,7 @@ def test_a_stream_of_the_training_is_refused(tmp_path: Path, name: str) -> None:
             return super().before_epoch(network, look)
 
     made, _ = begun(tmp_path, Taking)
-    with pytest.raises(ValueError, match=f"'{name}' is no stream of a method's own"):
+    with pytest.raises(ValueError, match=f"'{name}' is a reserved stream"):
         made.train()
 
 

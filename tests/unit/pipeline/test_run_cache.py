@@ -40,7 +40,7 @@ def test_a_damaged_finished_run_is_trained_anew(tmp_path: Path, name: str, capsy
     file = tmp_path / "finished" / name
     file.write_text(file.read_text()[:-1])
     assert not run_cache.give(tmp_path, tmp_path / "out")
-    assert "is damaged, so it is trained anew" in capsys.readouterr().out
+    assert "is damaged; it is trained again" in capsys.readouterr().out
     assert not (tmp_path / "out").exists()
     assert not (tmp_path / "finished").exists()
 

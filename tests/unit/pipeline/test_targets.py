@@ -134,7 +134,7 @@ def test_requested_benchmarks(params: Params, words: list[str], expected: list[s
         ("results/runs/cub/simgdc/seed0/run.json", "did you mean 'simgcd'?"),
         ("results/runs/cub/full-paper+kk=3/seed0/run.json", "unknown parameter 'kk'"),
         *(
-            (f"results/runs/cub/kmeans/seed{seed}/metrics.json", "write seed and a whole number from 0 to 4294967295")
+            (f"results/runs/cub/kmeans/seed{seed}/metrics.json", "write seed and an integer from 0 to 4294967295")
             for seed in ("00", "01", "4294967296", "9" * 5000, "\u0661")
         ),
     ],

@@ -321,12 +321,12 @@ def test_tables_of_what_is_here(params: Params) -> None:
     assert found.lacking("main_ssb") == ["scars", "aircraft"]
     assert {run.benchmark for run in found.runs("main_ssb")} == {"cub"}
     assert {run.benchmark for run in found.runs_behind("available_tables")} == {"cub", "herbarium_19", "imagenet_1k"}
-    assert "not here: scars: scars is missing" in found.told()
+    assert "not available: scars: scars is missing" in found.told()
     assert {run.benchmark for run in found.runs("main_generic")} == {"cifar10", "cifar100", "imagenet_100"}
 
 
 def test_finished_runs_stand_for_absent_data(params: Params) -> None:
-    with pytest.raises(UserError, match="neither data nor finished runs"):
+    with pytest.raises(UserError, match="no benchmark of all_tables has data or finished runs"):
         here(params).told()
     for row in params.rows.main:
         for seed in params.seeds:

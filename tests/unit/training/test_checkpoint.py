@@ -61,11 +61,11 @@ def test_state_holds_tensors_and_plain_types(tmp_path: Path) -> None:
 
 
 WORDS = {
-    **dict.fromkeys(("cut", "empty", "text"), "cannot be read, is damaged or no file of ctxgcd"),
+    **dict.fromkeys(("cut", "empty", "text"), "is damaged or was not written by ctxgcd"),
     **dict.fromkeys(("list", "other kind"), "is no ctxgcd-state of ctxgcd"),
     "other schema": f"has schema 99, but this version reads schema {checkpoint.SCHEMAS['ctxgcd-state']}",
-    "one bit": "is damaged: its content is not what was written",
-    "of another run": "is the state of another run",
+    "one bit": "is damaged: its content does not match its digest",
+    "of another run": "is the checkpoint of another run",
 }
 
 
@@ -100,7 +100,7 @@ def test_a_damaged_state_is_refused(tmp_path: Path, kind: str) -> None:
     assert str(tmp_path / "a.pt") in sentence
     assert "\n" not in sentence
     assert WORDS[kind] in sentence
-    assert "delete it to start that run anew" in sentence
+    assert "delete it to restart the training" in sentence
 
 
 def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path) -> None:
@@ -143,7 +143,7 @@ def test_divergence_in_the_first_epoch_names_no_epoch_before_it(tmp_path: Path) 
 def test_a_run_is_trained_by_one_process_at_a_time(tmp_path: Path) -> None:
     state = tmp_path / "state"
     owner, other = checkpoint.owned(state), checkpoint.owned(state, patience=0.1)
-    with owner, pytest.raises(UserError, match="is being trained by another process"):
+    with owner, pytest.raises(UserError, match="another process trains the run"):
         other.__enter__()
     with checkpoint.owned(state):  # free again
         assert state.is_dir()
@@ -164,4 +164,4 @@ with owned(Path({str(tmp_path)!r})):
         Timer(1, orphan.kill).start()
         with checkpoint.owned(tmp_path):
             assert orphan.wait() == -signal.SIGKILL
-    assert capsys.readouterr().out == f"waiting for another process that trains the run of {tmp_path}\n"
+    assert capsys.readouterr().out == f"waiting for another process that trains the run in {tmp_path}\n"

@@ -41,7 +41,7 @@ def test_what_a_queue_shows_is_all_there_is(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "2")
     with borrowed_devices(1) as held:
         assert held == [torch.device("cuda", 0)]  # the first of those that are visible
-    with pytest.raises(UserError, match="2 devices are asked for, but 1 are visible"), borrowed_devices(2):
+    with pytest.raises(UserError, match="2 devices are requested, but only 1 are visible"), borrowed_devices(2):
         pass
 
 

@@ -36,7 +36,7 @@ def test_tensorboard_is_off_unless_asked_for(tmp_path: Path, monkeypatch: pytest
     monkeypatch.setenv("CTXGCD_TENSORBOARD", str(tmp_path / "board"))
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     made, recorder = training(tmp_path / "b", SIMGCD)
-    with pytest.raises(UserError, match="TensorBoard is not installed; pip install tensorboard, or unset it"):
+    with pytest.raises(UserError, match="TensorBoard is not installed; run `pip install tensorboard` or unset"):
         made.train()
     assert not recorder.asked
     assert not (tmp_path / "board").exists()

@@ -221,11 +221,13 @@ def test_a_split_that_stays_gives_its_runs_back(another: Project) -> None:
     added("ctxgcd/benchmarks/readers/aircraft.py")(another)
     target = "results/runs/aircraft/full-paper/seed0/metrics.json"
     told = another.call("why", target).output
-    reason = "its split is made again (ctxgcd/benchmarks/readers/aircraft.py changed); a finished run is in work/runs/"
+    reason = (
+        "its split is made again (ctxgcd/benchmarks/readers/aircraft.py changed); a finished run is cached in work/"
+    )
     assert f"aircraft/full-paper/seed0: {reason}" in told
     made = another.call("--cores", "2", target)
     assert made.code == 0, made.output
-    assert "this run was finished before; taken from work/runs/" in made.output
+    assert "this run is already finished; copied from work/runs/" in made.output
     assert "epoch 1/" not in made.output
 
 
@@ -249,10 +251,13 @@ def test_declared_equality_runs_nothing(another: Project) -> None:
     assert another.dry("all_tables").trainings == {("aircraft", "full-paper", 0)}
     told = another.call("why", target).output
     assert "1 run would be made, 0 up to date" in told
-    assert "a finished run of equal code is in work/runs/" in told or "a finished run is in work/runs/" in told
+    assert (
+        "a finished run with equal code is cached in work/runs/" in told
+        or "a finished run is cached in work/runs/" in told
+    )
     again = another.call("--cores", "2", target)
     assert again.code == 0, again.output
-    assert "this run was finished before" in again.output
+    assert "this run is already finished" in again.output
     assert "epoch 1/" not in again.output
 
 

@@ -57,10 +57,10 @@ def test_fetch_from_a_mirror(
     fetch("cifar10", folder, ELSEWHERE)
     assert len(READERS["cifar10"].manifest(folder)) == 30
     assert {path.name for path in folder.iterdir()} <= {"cifar-10-batches-py", ".fetch.lock"}
-    assert capsys.readouterr().out.splitlines()[-1] == f"{folder} has the files of cifar-10-python.tar.gz now"
+    assert capsys.readouterr().out.splitlines()[-1] == f"cifar-10-python.tar.gz unpacked to {folder}"
     monkeypatch.setenv("CTXGCD_MIRROR", "http://no-such-host.invalid")
     fetch("cifar10", folder, ELSEWHERE)
-    assert capsys.readouterr().out == f"{folder} has the files of cifar-10-python.tar.gz already; nothing to do\n"
+    assert capsys.readouterr().out == f"{folder} already has the files of cifar-10-python.tar.gz; skipped\n"
     assert len(server.log) == (scheme == "http")
 
 
@@ -87,19 +87,21 @@ def test_second_fetch_waits_and_finds_the_files(
     second.join(timeout=5)
     assert not second.is_alive()
     lines = capsys.readouterr().out.splitlines()
-    assert lines[0] == f"another fetch works in {folder}; waiting for its end"
-    assert lines[-1].endswith("already; nothing to do")
+    assert lines[0] == f"waiting for another download to {folder}"
+    assert lines[-1].endswith("cifar-10-python.tar.gz; skipped")
 
 
 def test_archive_without_its_files(mirror: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CTXGCD_MIRROR", f"file://{mirror}")
     monkeypatch.setitem(ARCHIVES, "cifar10", replace(ARCHIVES["cifar10"], unpacks_to=("absent",)))
-    with pytest.raises(UserError, match="has no absent; how to get it: ask the librarian"):
+    with pytest.raises(UserError, match="does not contain absent; how to get it: ask the librarian"):
         fetch("cifar10", tmp_path / "data", ELSEWHERE)
 
 
 def test_wrong_requests(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(UserError, match=r"'scars' cannot be fetched .*cifar10, cifar100, cub, aircraft.*ask the lib"):
+    with pytest.raises(
+        UserError, match=r"'scars' cannot be downloaded .*cifar10, cifar100, cub, aircraft.*ask the lib"
+    ):
         fetch("scars", tmp_path, ELSEWHERE)
     with pytest.raises(UserError, match=r"\$NOWHERE, a variable that is not set"):
         fetch("cub", Path("$NOWHERE/cub"), ELSEWHERE)
@@ -107,7 +109,9 @@ def test_wrong_requests(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
     with pytest.raises(UserError, match=r"CTXGCD_MIRROR is '/some/folder', expected the address"):
         fetch("cub", tmp_path, ELSEWHERE)
     monkeypatch.setenv("CTXGCD_MIRROR", f"file://{tmp_path}")
-    with pytest.raises(UserError, match=r"No such file or directory.*ask the librarian \(or name a mirror"):
+    with pytest.raises(
+        UserError, match=r"No such file or directory.*ask the librarian \(or set CTXGCD_MIRROR to a mirror"
+    ):
         fetch("cub", tmp_path / "cub", ELSEWHERE)
 
 

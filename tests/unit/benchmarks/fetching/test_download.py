@@ -58,7 +58,9 @@ def test_a_download_that_fails_leaves_no_empty_folder(server: Behaviour, tmp_pat
     server.statuses = [404]
     assert "HTTP 404" in refused(server, tmp_path / "new" / "folder")
     assert list(tmp_path.iterdir()) == []
-    assert "gave a wrong file" in refused(server, tmp_path / "new" / "folder", checksum=sha256(b"other"))
+    assert "has a wrong checksum and was removed" in refused(
+        server, tmp_path / "new" / "folder", checksum=sha256(b"other")
+    )
     assert list(tmp_path.iterdir()) == []
     (tmp_path / "old").mkdir()
     server.statuses = [404]
@@ -115,7 +117,7 @@ def test_server_that_ignores_ranges(server: Behaviour, tmp_path: Path) -> None:
 def test_server_that_ignores_ranges_and_is_always_cut(server: Behaviour, tmp_path: Path) -> None:
     server.ranges, server.cuts = False, [100_000] * 50
     sentence = refused(server, tmp_path, retries=2)
-    assert "(the connection was cut); 0.1 MB are kept" in sentence
+    assert "(the connection was interrupted); 0.1 MB are kept" in sentence
     assert len(server.log) == 3
     assert part(tmp_path).stat().st_size == 100_000
 
@@ -133,7 +135,7 @@ def test_unmarked_change_is_found_by_the_checksum(server: Behaviour, tmp_path: P
     server.content, server.etag, server.cuts = b"x" * len(CONTENT), None, [100_000] + [0] * 9
     refused(server, tmp_path, retries=1)
     server.content, server.cuts = CONTENT, []
-    assert "gave a wrong file" in refused(server, tmp_path)
+    assert "has a wrong checksum and was removed" in refused(server, tmp_path)
     assert get(server, tmp_path) == CONTENT
 
 
@@ -174,14 +176,14 @@ def test_login_page_is_not_taken_for_the_file(server: Behaviour, tmp_path: Path)
     server.content, server.etag, server.cuts = b"<html>please log in", None, []
     server.ranges = False
     sentence = refused(server, tmp_path, expected_bytes=len(CONTENT))
-    assert "it offers 19 bytes where the official file has 400,000" in sentence
+    assert "the file has 19 bytes, but the official file has 400,000" in sentence
     assert part(tmp_path).stat().st_size == 100_000  # what came before stays
 
 
 def test_missing_file_is_told_at_once(server: Behaviour, tmp_path: Path) -> None:
     server.statuses = [404] * 9
     sentence = refused(server, tmp_path)
-    assert sentence == f"{server.address}/a.tgz cannot be fetched (HTTP 404 Not Found); how to get it: {ELSEWHERE}"
+    assert sentence == f"{server.address}/a.tgz cannot be downloaded (HTTP 404 Not Found); how to get it: {ELSEWHERE}"
     assert len(server.log) == 1
 
 
@@ -200,14 +202,14 @@ def test_no_way_to_the_server(tmp_path: Path, address: str, capsys: pytest.Captu
         with socket.create_server(("127.0.0.1", 0)) as free:
             address = f"http://127.0.0.1:{free.getsockname()[1]}"
     sentence = refused(Behaviour(address=address), tmp_path)
-    assert sentence.startswith(f"{address}/a.tgz cannot be fetched (")
+    assert sentence.startswith(f"{address}/a.tgz cannot be downloaded (")
     assert sentence.endswith(f"how to get it: {ELSEWHERE}")
     assert "next try" not in capsys.readouterr().out
 
 
 def test_server_that_announces_more_than_it_sends(server: Behaviour, tmp_path: Path) -> None:
     server.headers, server.ranges = {"Content-Length": "400001"}, False
-    assert "(the connection was cut); 0.4 MB are kept" in refused(server, tmp_path, retries=1)
+    assert "(the connection was interrupted); 0.4 MB are kept" in refused(server, tmp_path, retries=1)
 
 
 def test_server_that_announces_no_length(server: Behaviour, tmp_path: Path) -> None:

@@ -49,9 +49,9 @@ def test_mistakes(folder: Path, tmp_path: Path) -> None:
     with pytest.raises(UserError, match="does not exist; write it first"):
         check_pins(folder, tmp_path / "none")
     (tmp_path / "none").write_text("no pins\n")
-    with pytest.raises(UserError, match=r"line 1 is 'no pins', expected a sha256"):
+    with pytest.raises(UserError, match=r"line 1 is 'no pins', but expected a SHA-256"):
         check_pins(folder, tmp_path / "none")
-    with pytest.raises(UserError, match="does not exist; name the folder"):
+    with pytest.raises(UserError, match="does not exist; give the folder"):
         write_pins(tmp_path / "away", tmp_path / "none")
     (tmp_path / "empty").mkdir()
     with pytest.raises(UserError, match="holds no file to pin"):

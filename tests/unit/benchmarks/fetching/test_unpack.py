@@ -52,7 +52,7 @@ def test_harmful_members_stop_everything(tmp_path: Path, name: str, strip: int) 
     archive = pack(tmp_path / "a.tgz", {"first": b"1", name: HARMFUL[name]})
     folder = tmp_path / "outer" / "folder"
     folder.mkdir(parents=True)
-    with pytest.raises(UserError, match=f"not safe to unpack: its member '{name}' .*nothing was unpacked"):
+    with pytest.raises(UserError, match=f"not safe to unpack, because its member '{name}' .*nothing was unpacked"):
         unpack(archive, folder, strip=strip)
     assert list((tmp_path / "outer").rglob("*")) == [folder]
 
@@ -79,7 +79,7 @@ def test_damaged_archive(tmp_path: Path, damage: str) -> None:
     else:
         content = bytearray({"cut": content[:300_000], "text": b"no archive", "empty": b""}[damage])
     archive.write_bytes(content)
-    with pytest.raises(UserError, match=r"a\.tgz is damaged \(.+\); delete it and get it again$") as caught:
+    with pytest.raises(UserError, match=r"a\.tgz is damaged \(.+\); delete it and download it again$") as caught:
         unpack(archive, tmp_path / "folder")
     assert "\n" not in str(caught.value)
     assert tree(tmp_path / "folder") == {}

@@ -46,7 +46,7 @@ def test_an_image_that_may_not_be_read(tmp_path: Path) -> None:
     environment = os.environ | {"PYTHONPATH": str(ROOT)}
     command = [*bound, sys.executable, "-c", code]
     done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
-    said = "a.png cannot be read (Permission denied); check its permissions, or take it out"
+    said = "a.png cannot be read (Permission denied); check its permissions or remove it"
     assert done.stderr.splitlines()[-1] == f"ctxgcd.errors.UserError: {said}"
 
 

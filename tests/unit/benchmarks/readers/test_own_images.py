@@ -190,7 +190,7 @@ def test_junk_is_left_out_and_said(folder: Path) -> None:
     shutil.copy(folder / "bee" / "0.png", folder / "bee" / "more" / "9.PNG")
     result = check_section(section(folder))
     assert result.found["train"] == 21
-    assert result.remarks == ["2 files left out, no image of a class, first stray.png"]
+    assert result.remarks == ["2 files skipped, not an image of a class, first stray.png"]
 
 
 def no_file(folder: Path) -> dict[str, Any]:
@@ -217,34 +217,34 @@ def listing(text: str) -> Callable[[Path], dict[str, Any]]:
 @pytest.mark.parametrize(
     ("fault", "words"),
     [
-        (no_file, ["nowhere.txt is missing", "params.yaml names it"]),
-        (lines("ant", "bea"), ["names 'bea'", "did you mean 'bee'?"]),
-        (lines("ant/0.png", "ant/7.png"), ["names 'ant/7.png'", "neither a class nor the path"]),
-        (lines("ant", "bee/1.png"), ["names 'bee/1.png'", "all of the same kind"]),
-        (lines(""), ["names nothing as labelled"]),
-        (lines(*CLASSES), ["makes all 4 classes labelled", "to be discovered"]),
+        (no_file, ["nowhere.txt is missing", "set in params.yaml"]),
+        (lines("ant", "bea"), ["lists 'bea'", "did you mean 'bee'?"]),
+        (lines("ant/0.png", "ant/7.png"), ["lists 'ant/7.png'", "neither a class nor the path"]),
+        (lines("ant", "bee/1.png"), ["lists 'bee/1.png'", "either one class or one image"]),
+        (lines(""), ["lists no labelled class or image"]),
+        (lines(*CLASSES), ["labels all 4 classes", "to be discovered"]),
         (lambda f: section(f, classes=5), ["4 classes found, 5 expected", "params.yaml"]),
         (lambda f: section(f, images={"train": 21, "test": 0}), ["20 train images found, 21 expected"]),
-        (lambda f: section(f / "ant"), ["holds no folder with images"]),
+        (lambda f: section(f / "ant"), ["contains no folder with images"]),
         (lambda f: section(f / "away"), ["away is missing"]),
-        (lambda f: section(Path("$NOT_SET_HERE/x")), ["contains $NOT_SET_HERE, a variable that is not set"]),
+        (lambda f: section(Path("$NOT_SET_HERE/x")), ["contains the variable $NOT_SET_HERE, which is not set"]),
         (listing(""), ["list.csv is empty"]),
         (listing("file,breed\na.png,b\n"), ["has the columns file, breed, but expected class or class_name or label"]),
         (listing("a.png,b\n"), ["line 1 is 'a.png,b'", "the first line must be path,class"]),
-        (lines("ant/0.png", "ant/a.HEIC"), ["names 'ant/a.HEIC', which is hidden or of a format that is not read"]),
+        (lines("ant/0.png", "ant/a.HEIC"), ["lists 'ant/a.HEIC', which is hidden or has an unsupported format"]),
         (
             listing("path,class,label\nant/0.png,ant,0\nbee/0.png,bee,0\n"),
             ["has the columns class and label, which name different classes: line 2 has 'ant' and '0', line 3 has"],
         ),
         (listing("path,class\nant/0.png,ant\nbee/0.png,be\0e\n"), ["list.csv line 3 contains a NUL byte"]),
         (lines("ant", "", "be\0e"), ["labelled.txt line 3 contains a NUL byte"]),
-        (listing("path,class\n../x.png,a\n"), ["line 2", "'../x.png', expected one inside"]),
-        (listing("path,class\n/etc/x.png,a\n"), ["line 2", "expected one inside"]),
+        (listing("path,class\n../x.png,a\n"), ["line 2", "'../x.png', but expected a path in"]),
+        (listing("path,class\n/etc/x.png,a\n"), ["line 2", "but expected a path in"]),
         (listing("path,class\nant/0.png,\n"), ["line 2", "has no class"]),
         (listing("path,class\nant/0.png,a,b\n"), ["line 2 has 3 columns, but expected 2"]),
-        (listing("path,class,part\nant/0.png,a,val\n"), ["the part is 'val', expected train or test"]),
+        (listing("path,class,part\nant/0.png,a,val\n"), ["the part is 'val', but expected train or test"]),
         (listing("path,class\nant/0.png,ant\nant/0.png,bee\n"), ["image ant/0.png is listed twice"]),
-        (listing("path,class\n" + "".join(f"{n}/9.png,{n}\n" for n in CLASSES)), ["4 listed images are not there"]),
+        (listing("path,class\n" + "".join(f"{n}/9.png,{n}\n" for n in CLASSES)), ["4 listed images are missing"]),
     ],
 )
 def test_what_goes_wrong_is_one_sentence(folder: Path, fault: Callable[[Path], Any], words: list[str]) -> None:
