@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import re
 import subprocess
 import sys
 from pathlib import Path
 
-from tests.helpers.places import ROOT
+from tests.helpers.places import ENVIRONMENT, ROOT
 
 
 def accuracy(*words: str, folder: Path) -> list[float]:
@@ -16,7 +15,7 @@ def accuracy(*words: str, folder: Path) -> list[float]:
     done = subprocess.run(
         [sys.executable, str(ROOT / "examples/simgcd.py"), *words],
         cwd=folder,
-        env=os.environ | {"PYTHONPATH": str(ROOT)},
+        env=ENVIRONMENT,
         capture_output=True,
         text=True,
         timeout=300,

@@ -21,10 +21,9 @@ from ctxgcd.cli.command import COMMANDS, parser
 from ctxgcd.config import Params
 from ctxgcd.errors import UserError, nearest
 from ctxgcd.pipeline.diff import differences
-from tests.helpers.places import ROOT
+from tests.helpers.places import ENVIRONMENT, ROOT
 
 COMMAND = [sys.executable, "-m", "ctxgcd"]
-ENVIRONMENT = {**os.environ, "PYTHONPATH": str(ROOT)}
 PREDICTED = "path,predicted\n1.jpg,0\n2.jpg,1\n3.jpg,2\n"
 TRUTH = "path,class\n1.jpg,daisy\n2.jpg,iris\n3.jpg,rose\n"
 
