@@ -17,6 +17,8 @@ import pytest
 from tests.helpers.places import ROOT
 from tests.helpers.processes import wait_for
 
+pytestmark = pytest.mark.slow
+
 PYTHON = str(sys._base_executable)  # type: ignore[attr-defined]  # without a single package
 MARKS = ".ready-*"
 

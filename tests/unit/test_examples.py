@@ -7,7 +7,11 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from tests.helpers.places import ENVIRONMENT, ROOT
+
+pytestmark = pytest.mark.slow
 
 
 def accuracy(*words: str, folder: Path) -> list[float]:

@@ -90,6 +90,7 @@ LONG = "n" * 300
 TO = ("discover photos --labels l.csv --classes 2 --out", "predict model photos --out", "export model")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("words", "problem"),
     [

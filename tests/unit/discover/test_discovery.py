@@ -27,6 +27,8 @@ from ctxgcd.utils.files import file_sha256
 from tests.helpers.discovery import KNOWN, LABELLED, MODEL, SIZE, Place, table
 from tests.helpers.places import ENVIRONMENT
 
+pytestmark = pytest.mark.slow
+
 # -- what a discovery writes -----------------------------------------------------------------------------
 
 

@@ -88,6 +88,7 @@ def test_the_digest_is_that_of_every_python() -> None:
     assert content_digest(SOURCE) == "1ae9f2dc0129fd9f"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("version", ["3.11", "3.12", "3.13"])
 def test_all_modules_have_the_same_digests_under_other_pythons(version: str) -> None:
     program = (
@@ -238,6 +239,7 @@ CHANGED = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("step", CHANGED)
 def test_a_job_whose_code_changed_after_planning_is_refused(tmp_path: Path, step: str) -> None:
     """Its result would lie under the name of the other code, and be taken for it when the change is reverted."""

@@ -15,6 +15,8 @@ import torch
 from ctxgcd.training.processes import Processes
 from tests.helpers.places import ENVIRONMENT
 
+pytestmark = pytest.mark.slow
+
 VARIANTS = ("paper", "released", "mended", "staged")
 
 # A training of a tiny ViT on random images, as train.run builds it; what each process ends with is written to a file.
