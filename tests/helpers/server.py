@@ -115,16 +115,6 @@ def start(code: str) -> subprocess.Popen[str]:
     )
 
 
-def wait_for(condition: Any, seconds: float = 20.0) -> None:
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end, "waited in vain"
-        time.sleep(0.01)
-
-
-# --- unpack
-
-
 def pack(path: Path, members: dict[str, bytes | tarfile.TarInfo]) -> Path:
     """Write a gzipped tar of files by name; a TarInfo is added as it is."""
     with tarfile.open(path, "w:gz") as tar:

@@ -15,6 +15,9 @@ from pathlib import Path
 import pytest
 
 from tests.helpers.places import ROOT
+from tests.helpers.processes import wait_for
+
+pytestmark = pytest.mark.slow
 
 PYTHON = str(sys._base_executable)  # type: ignore[attr-defined]  # without a single package
 MARKS = ".ready-*"
@@ -102,13 +105,6 @@ def checkout(tmp_path: Path) -> Checkout:
     (tmp_path / "stand-ins/venv.py").write_text(VENV)
     (tmp_path / "stand-ins/pip.py").write_text(PIP)
     return Checkout(folder)
-
-
-def wait_for(path: Path) -> None:
-    end = time.monotonic() + 20
-    while not path.exists():
-        assert time.monotonic() < end, f"{path} is not there"
-        time.sleep(0.02)
 
 
 def test_an_environment_is_made_once(checkout: Checkout) -> None:
@@ -200,7 +196,7 @@ def test_a_stopped_installation_leaves_the_one_in_use(checkout: Checkout, number
     with subprocess.Popen(
         checkout.command(), cwd=checkout.folder, env=checkout.variables(), start_new_session=True
     ) as call:
-        wait_for(checkout.folder / "waiting")
+        wait_for((checkout.folder / "waiting").exists)
         os.killpg(call.pid, number)
     assert call.returncode != 0
     assert (checkout.tool(), len(checkout.made())) == ("one==1", 1)
@@ -221,7 +217,7 @@ def test_two_calls_make_one_environment(checkout: Checkout) -> None:
             checkout.command(), cwd=checkout.folder, env=checkout.variables(), stdout=subprocess.PIPE, text=True
         )
         calls.append(lambda call=call: call.communicate(timeout=30)[0])  # type: ignore[misc]
-        wait_for(checkout.folder / "waiting")
+        wait_for((checkout.folder / "waiting").exists)
     time.sleep(1)
     (checkout.folder / "how").unlink()
     first, second = (call() for call in calls)
@@ -235,7 +231,7 @@ def test_a_pip_that_outlives_its_call_is_waited_for(checkout: Checkout) -> None:
     call = subprocess.Popen(
         [PYTHON, "-m", "workflow.scripts.make_environment", ".venv"], cwd=checkout.folder, env=checkout.variables()
     )
-    wait_for(checkout.folder / "waiting")
+    wait_for((checkout.folder / "waiting").exists)
     call.kill()
     call.wait()
     again = subprocess.Popen(

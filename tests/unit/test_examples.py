@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-import os
 import re
 import subprocess
 import sys
 from pathlib import Path
 
-from tests.helpers.places import ROOT
+import pytest
+
+from tests.helpers.places import ENVIRONMENT, ROOT
+
+pytestmark = pytest.mark.slow
 
 
 def accuracy(*words: str, folder: Path) -> list[float]:
@@ -16,7 +19,7 @@ def accuracy(*words: str, folder: Path) -> list[float]:
     done = subprocess.run(
         [sys.executable, str(ROOT / "examples/simgcd.py"), *words],
         cwd=folder,
-        env=os.environ | {"PYTHONPATH": str(ROOT)},
+        env=ENVIRONMENT,
         capture_output=True,
         text=True,
         timeout=300,

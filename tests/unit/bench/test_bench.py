@@ -72,6 +72,7 @@ def test_steps_have_the_papers_batches_on_a_gpu(monkeypatch: pytest.MonkeyPatch)
     assert {"training step, contextual phase, exact, float32", "checkpoint write"} <= set(names)
 
 
+@pytest.mark.slow
 def test_operations_of_a_view_and_what_share_of_a_card_they_are() -> None:
     tokens, width = 197, 768
     block = tokens * 12 * width**2 + 2 * tokens**2 * width  # qkv and projection, MLP; both products of attention

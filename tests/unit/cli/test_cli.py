@@ -21,10 +21,9 @@ from ctxgcd.cli.command import COMMANDS, parser
 from ctxgcd.config import Params
 from ctxgcd.errors import UserError, nearest
 from ctxgcd.pipeline.diff import differences
-from tests.helpers.places import ROOT
+from tests.helpers.places import ENVIRONMENT, ROOT
 
 COMMAND = [sys.executable, "-m", "ctxgcd"]
-ENVIRONMENT = {**os.environ, "PYTHONPATH": str(ROOT)}
 PREDICTED = "path,predicted\n1.jpg,0\n2.jpg,1\n3.jpg,2\n"
 TRUTH = "path,class\n1.jpg,daisy\n2.jpg,iris\n3.jpg,rose\n"
 
@@ -126,6 +125,7 @@ TRAINS = ("discover", "predict", "export")  # their examples are minutes of work
 QUICK = [command for command in COMMANDS if command.__name__.rpartition(".")[2] not in TRAINS]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("command", QUICK, ids=lambda command: command.__name__.rpartition(".")[2])
 def test_the_examples_of_every_help_run(command: ModuleType, place: Path) -> None:
     name = command.__name__.rpartition(".")[2]
@@ -168,6 +168,7 @@ def test_results_on_stdout_and_remarks_on_stderr(place: Path) -> None:
     }
 
 
+@pytest.mark.slow
 def test_a_name_is_shown_on_one_line(place: Path) -> None:
     """Line ends and other control characters of names are escaped for people, and kept for programs."""
     odd = "a\n\x1b[31mb"

@@ -15,6 +15,7 @@ from tests.helpers.discovery import MODEL, Place, table
 from tests.helpers.layouts import Painter
 
 
+@pytest.mark.slow
 def test_one_labelled_class_of_a_handful_of_images(place: Place, tmp_path: Path) -> None:
     painter = Painter(2)
     for number in range(5):
@@ -65,6 +66,7 @@ def test_what_a_camera_and_a_careless_hand_leave(place: Place, tmp_path: Path) -
         assert note in found["notes"]
 
 
+@pytest.mark.slow
 def test_nothing_is_written_over(
     place: Place, out: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

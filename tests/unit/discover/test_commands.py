@@ -17,7 +17,7 @@ from PIL import Image
 from ctxgcd.cli.command import main, parser
 from ctxgcd.errors import UserError
 from tests.helpers.discovery import MODEL, Place, table
-from tests.helpers.places import ROOT
+from tests.helpers.places import ENVIRONMENT
 
 
 @pytest.mark.parametrize(
@@ -80,9 +80,8 @@ def test_a_mistake_is_told_before_torch_is_loaded(tmp_path: Path) -> None:
         "        try: main()\n"
         "        except SystemExit as end: print(end.code, problem in told.getvalue(), 'torch' in sys.modules)\n"
     )
-    environment = os.environ | {"PYTHONPATH": str(ROOT)}
     command = [sys.executable, "-c", code, json.dumps(refused)]
-    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=True)
+    done = subprocess.run(command, cwd=tmp_path, env=ENVIRONMENT, capture_output=True, text=True, check=True)
     assert done.stdout.splitlines() == ["2 True False"] * len(refused), done.stdout
     assert not (tmp_path / "out").exists()
 
@@ -91,6 +90,7 @@ LONG = "n" * 300
 TO = ("discover photos --labels l.csv --classes 2 --out", "predict model photos --out", "export model")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("words", "problem"),
     [
@@ -161,8 +161,7 @@ def test_what_the_file_system_refuses_is_one_sentence_before_torch_is_loaded(
     code = "import sys\nfrom ctxgcd.cli.command import main\ntry: main()\nfinally: print('torch' in sys.modules)\n"
     bound = [] if os.getuid() else ["setpriv", "--bounding-set", "-dac_override,-dac_read_search"]
     command = [*bound, sys.executable, "-c", code, *words.split()]
-    environment = os.environ | {"PYTHONPATH": str(ROOT)}
-    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+    done = subprocess.run(command, cwd=tmp_path, env=ENVIRONMENT, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout) == (2, "False\n"), done.stderr
     assert problem in done.stderr
     assert done.stderr.count("\n") == 1

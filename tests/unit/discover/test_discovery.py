@@ -25,7 +25,9 @@ from ctxgcd.discover.presets import chosen
 from ctxgcd.errors import UserError
 from ctxgcd.utils.files import file_sha256
 from tests.helpers.discovery import KNOWN, LABELLED, MODEL, SIZE, Place, table
-from tests.helpers.places import ROOT
+from tests.helpers.places import ENVIRONMENT
+
+pytestmark = pytest.mark.slow
 
 # -- what a discovery writes -----------------------------------------------------------------------------
 
@@ -119,8 +121,7 @@ def test_a_killed_discovery_goes_on_to_the_same_result(place: Place, out: Path, 
         str(mine),
     ]
     command = [sys.executable, "-m", "ctxgcd", *words]
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    with subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+    with subprocess.Popen(command, env=ENVIRONMENT, stderr=subprocess.PIPE, stdout=subprocess.PIPE) as process:
         while not list(mine.glob("work/images-*/features-*/run-*/last.pt")):
             assert process.poll() is None
             time.sleep(0.02)
@@ -128,7 +129,7 @@ def test_a_killed_discovery_goes_on_to_the_same_result(place: Place, out: Path, 
     assert not (mine / "predictions.csv").exists()
     [bank] = mine.glob("work/images-*/features-*/view_bank.npy")
     stamp = bank.stat().st_mtime_ns
-    again = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    again = subprocess.run(command, env=ENVIRONMENT, capture_output=True, text=True, check=False)
     assert again.returncode == 0, again.stderr
     assert re.search(r"resumed after epoch \d", again.stderr)
     assert "view bank" not in again.stderr
@@ -204,8 +205,7 @@ def test_a_stopped_request_leaves_the_results_of_the_old_one(
     words = [word for name, file in options.items() for word in (name, str(place.root / file))]
     words += ["--backbone", MODEL, "--size", str(SIZE), "--classes", "4", "--seed", "1"]
     command = [sys.executable, "-m", "ctxgcd", "discover", str(place.root / "photos"), *words]
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    with subprocess.Popen(command, env=environment, stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL) as process:
+    with subprocess.Popen(command, env=ENVIRONMENT, stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL) as process:
         while not (begun := list(mine.glob("work/images-*/features-*/run-*/last.pt"))):
             assert process.poll() is None
             time.sleep(0.02)

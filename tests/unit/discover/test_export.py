@@ -14,6 +14,8 @@ from ctxgcd.discover import export, model
 from ctxgcd.errors import UserError
 from tests.helpers.discovery import SIZE, Place, table
 
+pytestmark = pytest.mark.slow
+
 with_onnx = pytest.mark.skipif(
     any(importlib.util.find_spec(name) is None for name in export.NEEDED),
     reason="the extra `export` (onnx, onnxruntime, onnxscript) is not installed",

@@ -13,6 +13,8 @@ from ctxgcd import api
 from tests.discover_model import TOLD, draw
 from tests.helpers.places import ROOT
 
+pytestmark = pytest.mark.slow
+
 KEPT = sorted((ROOT / "tests").glob("discover_model_v*"))
 
 

@@ -11,6 +11,8 @@ import pytest
 from ctxgcd import api
 from tests.helpers.discovery import Place, table
 
+pytestmark = pytest.mark.slow
+
 
 def test_predict_agrees_with_discover(place: Place, out: Path) -> None:
     of_discover = table(out / "predictions.csv").set_index("path")

@@ -12,6 +12,7 @@ from ctxgcd.errors import UserError
 from tests.helpers.discovery import Place
 
 
+@pytest.mark.slow
 def test_the_paper_settings_without_a_network(place: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Weights that cannot be fetched are told before OUT is made, with the option that names a file of them."""
     (tmp_path / "mirror").mkdir()

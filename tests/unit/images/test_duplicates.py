@@ -117,6 +117,7 @@ def test_one_thumbnail_of_other_pixels_is_near() -> None:
     assert pairs.to_dict("records") == [{"first": 0, "second": 1, "kind": "near", "difference": 0.0}]
 
 
+@pytest.mark.slow
 def test_script(tmp_path: Path) -> None:
     images = {"a.png": photo(0), "b, <i>.png": photo(0), "c.png": photo(2)}
     packed(tmp_path / "images", images)

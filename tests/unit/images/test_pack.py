@@ -186,6 +186,7 @@ def packing(folder: Path, out: Path, workers: int) -> subprocess.Popen[bytes]:
     return subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, start_new_session=True)
 
 
+@pytest.mark.slow
 def test_killed_many_times_it_ends_the_same(tmp_path: Path) -> None:
     names = write(tmp_path / "images", 10 * CHUNK, side=60)
     whole = pack("cub", tmp_path / "images", names, 24, tmp_path / "whole.npz", 2)
@@ -237,6 +238,7 @@ def test_a_foreign_or_damaged_part_is_not_gone_on_with(tmp_path: Path, fault: st
     assert pack("cub", tmp_path / "images", names, 24, tmp_path / "store.npz", 1) == whole
 
 
+@pytest.mark.slow
 def test_a_killed_call_leaves_no_process_behind(tmp_path: Path) -> None:
     write(tmp_path / "images", 6 * CHUNK, side=80)
     process = packing(tmp_path / "images", tmp_path / "store.npz", 2)
@@ -259,6 +261,7 @@ def test_images_of_several_sizes_are_gone_on_with_though_the_first_misleads(tmp_
     assert pack("cub", tmp_path / "images", names, 16, tmp_path / "store.npz", 1) == digest  # nor of a finished store
 
 
+@pytest.mark.slow
 def test_two_packers_of_one_store_never_mix(tmp_path: Path) -> None:
     names = write(tmp_path / "images", 3 * CHUNK)
     whole = pack("cub", tmp_path / "images", names, 24, tmp_path / "whole.npz", 1)
@@ -267,6 +270,7 @@ def test_two_packers_of_one_store_never_mix(tmp_path: Path) -> None:
     assert pixels_file(tmp_path / "store.npz").read_bytes() == pixels_file(tmp_path / "whole.npz").read_bytes()
 
 
+@pytest.mark.slow
 def test_a_full_disk_is_one_sentence_and_keeps_the_part(tmp_path: Path) -> None:
     names = write(tmp_path / "images", 2 * CHUNK)
     code = (

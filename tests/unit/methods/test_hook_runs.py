@@ -94,6 +94,7 @@ def split() -> pd.DataFrame:
     return pd.DataFrame({"id": ids, "class_id": classes, "role": role, "part": np.where(ids < IMAGES, "train", "test")})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", ["simgcd", "full", "gcd"])
 def test_class_ids_of_unlabelled_images_change_nothing(
     tmp_path: Path, kept: Path, split: pd.DataFrame, method: str

@@ -186,6 +186,7 @@ def test_other_kinds_of_blocks_are_computed_whole(name: str, changes: dict[str, 
 # -- compiled on a GPU -----------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(shutil.which("g++") is None, reason="torch.compile needs a C++ compiler on a CPU")
 def test_a_compiled_trunk_computes_the_same() -> None:
     """What a GPU gets, compiled for the CPU: as one graph, for any number of images."""

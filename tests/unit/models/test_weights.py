@@ -21,16 +21,9 @@ from ctxgcd.errors import UserError
 from ctxgcd.models import weights
 from ctxgcd.models.backbone import cut
 from tests.helpers.models import LITE, VIT, images, trainable
+from tests.helpers.refusals import told
 
 torch.set_num_threads(1)
-
-
-def told(call: Any) -> str:
-    with pytest.raises(UserError) as raised:
-        call()
-    sentence = str(raised.value)
-    assert "\n" not in sentence
-    return sentence
 
 
 def from_file(path: Path, model: str = VIT, crop: int = 32) -> str:

@@ -15,7 +15,7 @@ import pytest
 from ctxgcd.catalogue.entries import METHODS
 from ctxgcd.pipeline import code, equality
 from ctxgcd.pipeline.digest import content_digest
-from tests.helpers.places import ROOT
+from tests.helpers.places import ENVIRONMENT, ROOT
 
 PACKAGE = ROOT / "ctxgcd"
 
@@ -88,6 +88,7 @@ def test_the_digest_is_that_of_every_python() -> None:
     assert content_digest(SOURCE) == "1ae9f2dc0129fd9f"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("version", ["3.11", "3.12", "3.13"])
 def test_all_modules_have_the_same_digests_under_other_pythons(version: str) -> None:
     program = (
@@ -238,13 +239,13 @@ CHANGED = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("step", CHANGED)
 def test_a_job_whose_code_changed_after_planning_is_refused(tmp_path: Path, step: str) -> None:
     """Its result would lie under the name of the other code, and be taken for it when the change is reverted."""
     out = ["--out", "made"] if step not in ("score_run", "estimate_k") else []
     words = [sys.executable, str(ROOT / f"workflow/scripts/{step}.py"), *CHANGED[step], "--code", "of before", *out]
-    environment = os.environ | {"PYTHONPATH": str(ROOT)}
-    done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, env=environment)
+    done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, env=ENVIRONMENT)
     assert done.returncode == 2, done.stderr
     assert done.stderr == "error: the code changed after this call planned the job; run the same command again\n"
     assert not list(tmp_path.iterdir())

@@ -94,6 +94,7 @@ def test_the_committed_declarations_can_be_read() -> None:
         assert equality.oldest(digest)
 
 
+@pytest.mark.slow
 def test_the_command_declares_what_changed_since_a_revision(tmp_path: Path) -> None:
     place = tmp_path / "checkout"
     place.mkdir()

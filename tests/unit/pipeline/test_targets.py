@@ -194,7 +194,8 @@ def test_planned_and_existing(params: Params, tmp_path: Path, monkeypatch: pytes
     planned = tables.planned_rows(params)
     short = params.benchmarks["cub50"].model_copy(update={"overrides": {"epochs": 10}})  # its context terms start at 15
     other = params.model_copy(update={"benchmarks": params.benchmarks | {"cub50": short}})
-    left_out = [one for one in planned if one not in tables.planned_rows(other)]
+    of_other = tables.planned_rows(other)
+    left_out = [one for one in planned if one not in of_other]
     assert {one["benchmark"] for one in left_out} == {"cub50"}
     assert all(one["row"].startswith("full-") for one in left_out)
     assert {one["table"] for one in left_out} == {"main_cub50", "ablation_cub50", "sensitivity_cub50"}

@@ -48,6 +48,7 @@ def job(folder: Path, names: str, count: int = 1, seconds: float = 0.3) -> subpr
     return subprocess.Popen([sys.executable, "-c", JOB, str(folder), names, str(count), str(seconds)], cwd=ROOT)
 
 
+@pytest.mark.slow
 def test_two_devices_eight_jobs_and_kills(tmp_path: Path) -> None:
     """Half of the jobs see both devices, the others one each; every second one is killed while it works or waits."""
     chance = random.Random(0)

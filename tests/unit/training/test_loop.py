@@ -73,6 +73,7 @@ def test_terms_are_empty_before_they_act(tmp_path: Path, changes: dict[str, Any]
     assert [float(row["teacher_temperature"]) for row in rows] == pytest.approx([0.07, 0.04, 0.04, 0.04, 0.04])
 
 
+@pytest.mark.slow
 def test_training_learns(tmp_path: Path) -> None:
     made, _ = trained(tmp_path, "a.pt", epochs=20, **SIMGCD)
     assert made.row.history[-1]["cls"] < 0.5 * made.row.history[0]["cls"]
@@ -118,6 +119,7 @@ def test_a_step_never_waits_for_the_device(tmp_path: Path, changes: dict[str, An
     assert waits[0] == waits[1] > 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("changes", [SIMGCD, {}])
 def test_bf16_trains_nearly_as_float32(tmp_path: Path, changes: dict[str, Any]) -> None:
     exact, _ = trained(tmp_path, "exact.pt", **changes)
@@ -170,6 +172,7 @@ def test_one_step_is_that_of_plain_sgd(tmp_path: Path) -> None:
 # -- pairing ---------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_methods_of_one_seed_see_the_same(tmp_path: Path) -> None:
     """Same start, same sampled images, same views: SimGCD, every variant, ablations, any k."""
     cases: dict[str, dict[str, Any]] = {"simgcd": SIMGCD} | {v: {"variant": v} for v in VARIANTS}
@@ -198,6 +201,7 @@ def test_seeds_and_epochs_see_different_images(tmp_path: Path) -> None:
     assert len({tuple(ids.tolist()) for ids, _ in first}) == len(first)
 
 
+@pytest.mark.slow
 def test_same_seed_twice_is_bit_equal(tmp_path: Path) -> None:
     for number, changes in enumerate((SIMGCD, {}, {"variant": "mended"})):
         torch.manual_seed(1)

@@ -13,7 +13,9 @@ import pytest
 import torch
 
 from ctxgcd.training.processes import Processes
-from tests.helpers.places import ROOT
+from tests.helpers.places import ENVIRONMENT
+
+pytestmark = pytest.mark.slow
 
 VARIANTS = ("paper", "released", "mended", "staged")
 
@@ -93,7 +95,7 @@ def train(folder: Path, count: int) -> dict[str, list[dict]]:
     command = [sys.executable, str(script), str(count), "2", *(str(folder / variant) for variant in VARIANTS)]
     # As inside a job of SLURM, which starts one process and means us to start the others.
     queue = {"SLURM_NTASKS": "1", "SLURM_JOB_ID": "7", "SLURM_JOB_NAME": "train", "SLURM_PROCID": "0"}
-    environment = os.environ | {"PYTHONPATH": str(ROOT)} | queue
+    environment = ENVIRONMENT | queue
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stdout.count("epoch 2/2") == len(VARIANTS)  # the first process alone tells
@@ -145,14 +147,13 @@ def test_what_all_meet_is_told_once_and_a_lost_one_in_a_sentence(tmp_path: Path)
     )
     (tmp_path / "script.py").write_text(diverging)
     command = [sys.executable, str(tmp_path / "script.py"), "2", "4", str(tmp_path / "paper")]
-    environment = os.environ | {"PYTHONPATH": str(ROOT)}
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120, check=False)
+    done = subprocess.run(command, env=ENVIRONMENT, capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 2
     assert done.stderr.count("training diverged") == 1
     assert "Traceback" not in done.stderr
     (tmp_path / "script.py").write_text(diverging.replace("lr=1e12", "lr=0.02"))
     command[3] = "100000"
-    first = subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+    first = subprocess.Popen(command, env=ENVIRONMENT, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
     deadline = time.monotonic() + 90
     while not (tmp_path / "paper.state").exists() and time.monotonic() < deadline:
         time.sleep(0.2)
@@ -173,7 +174,7 @@ def running(out: Path) -> list[str]:
 def test_the_others_end_with_the_first(tmp_path: Path) -> None:
     (tmp_path / "script.py").write_text(SCRIPT)
     command = [sys.executable, str(tmp_path / "script.py"), "2", "100000", str(tmp_path / "paper")]
-    first = subprocess.Popen(command, env=os.environ | {"PYTHONPATH": str(ROOT)}, stdout=subprocess.DEVNULL)
+    first = subprocess.Popen(command, env=ENVIRONMENT, stdout=subprocess.DEVNULL)
     deadline = time.monotonic() + 90
     while not (tmp_path / "paper.state").exists() and time.monotonic() < deadline:
         time.sleep(0.2)

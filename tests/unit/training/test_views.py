@@ -104,6 +104,7 @@ def test_kept_test_views_go_through_the_trunk_once(cropper: Cropper, tmp_path: P
     assert sum(passed) == 1 + 280  # the first image tells how large the rows are
 
 
+@pytest.mark.slow
 def test_fresh_and_kept_features_train_alike(cropper: Cropper, tmp_path: Path) -> None:
     """The loop on fresh views of a store: deterministic, whatever is kept."""
     results: list[dict[str, Tensor]] = []

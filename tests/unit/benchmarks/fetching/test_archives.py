@@ -22,7 +22,8 @@ from ctxgcd.benchmarks.readers.registry import READERS
 from ctxgcd.errors import UserError
 from tests.helpers.layouts import write_fixture
 from tests.helpers.places import ROOT
-from tests.helpers.server import CONTENT, ELSEWHERE, Behaviour, sha256, wait_for
+from tests.helpers.processes import wait_for
+from tests.helpers.server import CONTENT, ELSEWHERE, Behaviour, sha256
 
 # --- fetch
 

@@ -16,7 +16,9 @@ import pytest
 from ctxgcd.benchmarks.fetching.download import download
 from ctxgcd.errors import UserError
 from ctxgcd.utils import progress
-from tests.helpers.server import CONTENT, ELSEWHERE, Behaviour, sha256, start, wait_for
+from tests.helpers.processes import wait_for
+from tests.helpers.refusals import told
+from tests.helpers.server import CONTENT, ELSEWHERE, Behaviour, sha256, start
 
 
 def get(server: Behaviour, folder: Path, **options: Any) -> bytes:
@@ -29,10 +31,7 @@ def get(server: Behaviour, folder: Path, **options: Any) -> bytes:
 
 def refused(server: Behaviour, folder: Path, **options: Any) -> str:
     """Return the one sentence of a download that cannot succeed."""
-    with pytest.raises(UserError) as caught:
-        get(server, folder, **options)
-    sentence = str(caught.value)
-    assert "\n" not in sentence
+    sentence = told(lambda: get(server, folder, **options))
     assert not (folder / "a.tgz").exists()
     return sentence
 

@@ -15,7 +15,7 @@ from ctxgcd.benchmarks.readers import decoding
 from ctxgcd.benchmarks.readers.decoding import open_rgb
 from ctxgcd.benchmarks.readers.registry import READERS
 from ctxgcd.errors import UserError
-from tests.helpers.places import ROOT
+from tests.helpers.places import ENVIRONMENT
 
 
 def test_own_photographs_stand_upright_and_official_ones_as_they_are(tmp_path: Path) -> None:
@@ -43,9 +43,8 @@ def test_an_image_that_may_not_be_read(tmp_path: Path) -> None:
     (tmp_path / "a.png").chmod(0)
     code = "from pathlib import Path\nfrom ctxgcd.benchmarks.readers.decoding import open_rgb\nopen_rgb(Path('a.png'))"
     bound = [] if os.getuid() else ["setpriv", "--bounding-set", "-dac_override,-dac_read_search"]
-    environment = os.environ | {"PYTHONPATH": str(ROOT)}
     command = [*bound, sys.executable, "-c", code]
-    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+    done = subprocess.run(command, cwd=tmp_path, env=ENVIRONMENT, capture_output=True, text=True, check=False)
     said = "a.png cannot be read (Permission denied); check its permissions or remove it"
     assert done.stderr.splitlines()[-1] == f"ctxgcd.errors.UserError: {said}"
 

@@ -192,6 +192,7 @@ def test_herbarium_without_small_and_in_string_order(official: Path, tmp_path: P
     assert manifest["part"].value_counts().to_dict() == COUNTS["herbarium_19"]
 
 
+@pytest.mark.slow
 def test_incomplete_imagenet_never_changes_the_classes(official: Path, tmp_path: Path) -> None:
     folder = copied(official, "imagenet", tmp_path)
     shutil.rmtree(next((folder / "train").iterdir()))
@@ -201,6 +202,7 @@ def test_incomplete_imagenet_never_changes_the_classes(official: Path, tmp_path:
     assert result.state == "wrong"
 
 
+@pytest.mark.slow
 def test_imagenet_validation_images_must_be_sorted_into_folders(official: Path, tmp_path: Path) -> None:
     folder = copied(official, "imagenet", tmp_path)
     shutil.rmtree(folder / "val")
@@ -360,6 +362,7 @@ def test_data_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     assert "contains the variable $HERE, which is not set" in result.problem
 
 
+@pytest.mark.slow
 def test_fingerprint_follows_contents_not_places(official: Path, tmp_path: Path) -> None:
     for name in ("cifar10", "cub", "imagenet"):
         folder = copied(official, name, tmp_path)
