@@ -40,6 +40,6 @@ def open_packed(index: Path) -> Packed | None:
         mapped = np.memmap(pixels, dtype=np.uint8, mode="r", shape=(int((heights * widths).sum()), 3))
     except (OSError, ValueError, KeyError, EOFError, BadZipFile) as error:
         raise UserError(
-            f"image store {index} cannot be read ({error}); delete it and run again to pack it anew"
+            f"image store {index} cannot be read ({error}); delete it and run the same command again to pack it again"
         ) from None
     return Packed(mapped, offsets, heights, widths)

@@ -153,7 +153,7 @@ def test_a_discovery_is_scored_as_the_docs_say(place: Place, out: Path, tmp_path
     scored = api.evaluate(*files, old=place.root / "labels.csv", allow_missing=True)
     assert (scored["n"], scored["classes"], scored["old_classes"]) == (38, 4, 2)
     assert scored["scores"][0]["old"] > 90
-    with pytest.raises(UserError, match=r"names none of the images .* but labelled ones, such as .*"):
+    with pytest.raises(UserError, match=r"has no image of .*, only labelled ones, such as .*"):
         api.evaluate(files[0], pd.read_csv(place.root / "labels.csv", sep=";").dropna())
 
 
@@ -171,7 +171,7 @@ def test_report(found: dict[str, Any], out: Path) -> None:
     assert "rose, &#34;wild&#34; &lt;b&gt;&amp;" in page
     assert "<b>" not in page
     assert "batch_size is reduced from 128 to 16, because there are only 51 images" in page
-    assert f"below {found['threshold']:.4f}, as 1% of the unlabelled" in page
+    assert f"below {found['threshold']:.4f}, as for 1% of the unlabelled" in page
     assert "1 repeated line skipped" in page
     assert "1 line without a class skipped" in page
 
@@ -250,7 +250,7 @@ def test_another_setting_or_other_images_start_clean(place: Place, tmp_path: Pat
     assert (mine / "predictions.csv").exists()  # refused before anything was touched
     place.discover(str(mine), folder=photos)
     said = capsys.readouterr().out
-    assert "with other images, seed" in said
+    assert "with different images, seed" in said
     assert "view bank" in said
     assert len(list(mine.glob("work/images-*"))) == 1
 
@@ -326,7 +326,9 @@ def test_room_for_the_training_is_checked(
     usage = shutil.disk_usage(mine)._replace(free=10_000_000)
     with monkeypatch.context() as patched:
         patched.setattr(shutil, "disk_usage", lambda folder: usage)
-        with pytest.raises(UserError, match=r"has 10 MB free, but training beside the discovery .* needs 2. MB more"):
+        with pytest.raises(
+            UserError, match=r"has 10 MB free, but training in addition to the discovery .* needs 2. MB more"
+        ):
             place.discover(str(mine), seed=1)
         assert place.discover(str(mine)) == found
 
@@ -391,7 +393,7 @@ def test_threshold(place: Place, found: dict[str, Any], out: Path, tmp_path: Pat
         (["predict", "out/model", "empty"], "empty contains no images"),
         (["predict", "out/model", "broken"], "none of the 1 images can be decoded, first: "),
         (["export", "nowhere", "x.onnx"], "nowhere contains no model.pt|export requires"),
-        (["predict", "damaged", "broken"], "damaged/model.pt cannot be read"),
+        (["predict", "damaged", "broken"], "damaged/model.pt is damaged"),
         (
             ["discover", "photos", "--labels", "l.csv", "--out", "x", "--classes", "many"],
             "--classes is 'many'; give auto",
@@ -426,7 +428,7 @@ def test_a_mistake_is_told_before_torch_is_loaded(tmp_path: Path) -> None:
         (tmp_path / name).write_text(f"path,class\n{lines}\n")
     discover = ["discover", ".", "--out", "out", "--labels"]
     refused = {
-        "nowhere is no folder": ["discover", "nowhere", "--labels", "one.csv", "--out", "out"],
+        "nowhere is not a folder": ["discover", "nowhere", "--labels", "one.csv", "--out", "out"],
         "nowhere.csv does not exist": [*discover, "nowhere.csv"],
         "labels no image": [*discover, "none.csv"],
         "all 2 images have a label": [*discover, "all.csv"],
@@ -480,7 +482,7 @@ TO = ("discover photos --labels l.csv --classes 2 --out", "predict model photos 
         ("predict model locked/photos --out o.csv", "locked/photos cannot be read or written (Permission denied)"),
         ("predict model photos --out shut/p.csv", "shut/p.csv cannot be read or written (Permission denied)"),
         ("predict model photos --out locked/p.csv", "locked/p.csv cannot be read or written (Permission denied)"),
-        ("predict model photos --out photos", "photos is a folder; name a file"),
+        ("predict model photos --out photos", "photos is a folder; give the path of a file"),
         (
             "predict model photos --out l.csv",
             "l.csv exists and was not written by `ctxgcd predict`; choose another file",
@@ -503,7 +505,7 @@ TO = ("discover photos --labels l.csv --classes 2 --out", "predict model photos 
         (f"predict {LONG} photos", f"{LONG}/model.pt cannot be read or written (File name too long)"),
         ("export model shut/x.onnx", "shut/x.onnx cannot be read or written (Permission denied); check the folder"),
         (f"export model {LONG}", f"{LONG} cannot be read or written (File name too long); give a shorter name"),
-        ("export model photos", "photos is a folder; name a file"),
+        ("export model photos", "photos is a folder; give the path of a file"),
         ("export locked/model x.onnx", "locked/model/model.pt cannot be read or written (Permission denied)"),
         ("evaluate l.csv l.csv --old locked/old.txt", "locked/old.txt cannot be read or written (Permission denied)"),
         ("evaluate l.csv locked/l.csv", "locked/l.csv cannot be read (Permission denied)"),
@@ -637,11 +639,15 @@ FIRST = "deep/er/000.jpg"
         ("", 4, r"other.csv is empty"),
         ("path,class\n", 4, r"other.csv labels no image; label some images of at least one known class"),
         (f"path,class\n{FIRST},\n", 4, r"labels no image"),
-        (f"path,klass\n{FIRST},iris\n", 4, r"has the columns path, klass, expected class"),
-        (f"{FIRST},iris\n", 4, r"other.csv line 1 is 'deep/er/000.jpg,iris', which names .* must be path,class"),
+        (f"path,klass\n{FIRST},iris\n", 4, r"has the columns path, klass, but expected class"),
+        (f"{FIRST},iris\n", 4, r"other.csv line 1 is 'deep/er/000.jpg,iris', which has no known .* must be path,class"),
         (f"sep=;\n{FIRST};iris\n", 4, r"other.csv line 2 is .*; the first line must be path,class"),
         (f"path,class,name\n{FIRST},0,iris\n", 4, r"has several columns .*: class and name; keep only one"),
-        (f"File,Label,Class_name\n{FIRST},0,iris\n", 4, r"has the columns class_name and label, .* call it class"),
+        (
+            f"File,Label,Class_name\n{FIRST},0,iris\n",
+            4,
+            r"has several columns .*: class_name and label; .* rename it to class",
+        ),
         (
             "path,class\ndeep/er/00.jpg,iris\n",
             4,
@@ -663,7 +669,7 @@ FIRST = "deep/er/000.jpg"
         (
             f"path,class\n{FIRST},iris\ndeep/er/003.PNG,ro\0se\n",
             4,
-            r"other.csv line 3 contains a NUL byte, .* delete it",
+            r"other.csv line 3 contains a NUL byte; delete it",
         ),
         (f'path,class\n{FIRST},a\n"no\t\nwhere.png",b\n', 4, r"is not in .*: line 4 'no\\t\\nwhere.png' \(did"),
         ("path,class\nbroken.jpg,iris\n", 4, r"no labelled image can be read"),
@@ -854,7 +860,7 @@ def test_names_that_no_table_can_keep(place: Place, out: Path, tmp_path: Path) -
     labels = place.labels("path,class\n0.png,x\n")
     found = place.discover(str(tmp_path / "out"), folder=photos, labels=labels, classes=2)
     assert (found["images"], found["unreadable"]) == (3, 3)
-    assert "3 images cannot be read: see unreadable.csv" in found["notes"]
+    assert "3 images cannot be read; see unreadable.csv" in found["notes"]
     unreadable = table(tmp_path / "out/unreadable.csv").set_index("path")["reason"].to_dict()
     assert unreadable == {
         "\\xe4/3.png": "its name is not UTF-8; rename it",
@@ -878,16 +884,16 @@ def test_one_labelled_class_of_a_handful_of_images(place: Place, tmp_path: Path)
     labels = place.labels("path,class\n0.png,x\n")
     found = place.discover(str(tmp_path / "out"), folder=tmp_path / "photos", labels=labels, classes=2)
     assert len(table(tmp_path / "out/predictions.csv")) == 4
-    assert any("batch_size is 5" in line for line in found["adapted"])
+    assert any("batch_size is reduced from" in line for line in found["adapted"])
 
 
 @pytest.mark.parametrize(
     ("changes", "problem"),
     [
-        ({"folder": Path("nowhere")}, "nowhere is no folder"),
+        ({"folder": Path("nowhere")}, "nowhere is not a folder"),
         ({"settings": "quik"}, "--settings: unknown preset 'quik'; did you mean 'quick'"),
         ({"backbone": "efficientnet_lite", "weights": None}, "did you mean 'efficientnet_lite0'"),
-        ({"weights": None}, f"--backbone {MODEL} needs its weights"),
+        ({"weights": None}, f"--backbone {MODEL} requires weights"),
         ({"weights": Path("nowhere.pth")}, "weights of test_efficientnet: nowhere.pth does not exist"),
         ({"backbone": "efficientnet_lite0"}, "do not fit"),
         ({"size": 4}, "--size is 4; give 8 to 1,024 pixels"),
