@@ -1,1 +1,1 @@
-"""Scores from predictions: numpy, scipy and scikit-learn's metrics only."""
+"""Evaluation of predictions, with numpy, scipy and scikit-learn only."""

@@ -33,21 +33,23 @@ class Score:
 
 
 def as_ids(values: ArrayLike, what: str) -> Ids:
-    """Return `values` as int64 [n]; UserError unless they are a non-empty list of non-negative ints."""
+    """Return `values` as int64 [n]. Raises UserError unless they are a non-empty list of non-negative integers."""
     array = np.asarray(values)
     if array.size == 0:
-        raise UserError(f"{what}: no image, expected at least one: nothing can be scored")
+        raise UserError(f"{what}: there are no images; give at least one image to score")
     if array.ndim != 1 or array.dtype.kind not in "iu":
-        raise UserError(f"{what}: {array.dtype} of shape {array.shape}, expected one integer id per image")
+        raise UserError(
+            f"{what}: found dtype {array.dtype} and shape {array.shape}, but expected one integer id per image"
+        )
     if array.min() < 0:
-        raise UserError(f"{what}: the id {array.min()} is negative, expected ids from 0 upward")
+        raise UserError(f"{what}: the id {array.min()} is negative; give non-negative ids")
     return array.astype(np.int64)
 
 
 def _pair(predicted: ArrayLike, true: ArrayLike) -> tuple[Ids, Ids]:
     p, y = as_ids(predicted, "predictions"), as_ids(true, "true classes")
     if len(p) != len(y):
-        raise UserError(f"{len(p)} predictions for {len(y)} true classes, expected one for each image")
+        raise UserError(f"there are {len(p)} predictions and {len(y)} true classes, but expected one of each per image")
     return p, y
 
 
@@ -57,11 +59,11 @@ def checked(predicted: ArrayLike, true: ArrayLike, old: ArrayLike) -> tuple[Ids,
     mask = np.asarray(old)
     if mask.shape != y.shape or mask.dtype != np.bool_:
         raise UserError(
-            f"old: {mask.dtype} of shape {mask.shape}, expected one true or false for each of {len(y)} images"
+            f"old: found dtype {mask.dtype} and shape {mask.shape}, but expected a boolean for each of {len(y)} images"
         )
     both = np.intersect1d(y[mask], y[~mask])
     if both.size:
-        raise UserError(f"class {both[0]} is marked both old and new, expected one: check the class list")
+        raise UserError(f"class {both[0]} is marked both Old and New; correct the class list")
     return p, y, mask
 
 

@@ -1,4 +1,4 @@
-"""Scores of predictions that anyone gives: joined with a table of the truth, then scored as a run's own."""
+"""Evaluation of predictions of any code: they are joined with a table of true classes and scored like a run."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from ctxgcd.utils.user_tables import (
 )
 
 KEYS = ("path", "id")
-NEAREST = "nearest"  # labelled image, in what `ctxgcd discover` and `ctxgcd predict` write
+NEAREST = "nearest"  # column with the nearest labelled image, written by `ctxgcd discover` and `ctxgcd predict`
 DISCOVERED = ("confidence", NEAREST)
 OLD_LISTS = ("class_id", "class", "true_class", "class_name")
 FLAGS = {"1": True, "0": False, "1.0": True, "0.0": False, "true": True, "false": False}
@@ -44,14 +44,14 @@ def score_given(
     key: str | None = None,
     allow_missing: bool = False,
 ) -> dict[str, Any]:
-    """Return what api.evaluate describes. `old`: classes and files of classes; None: as the column old says."""
+    """Return the scores; see api.evaluate. `old`: classes and files of classes; None: use the column old."""
     for table in (predictions, truth):
         if table.rows.empty:
-            raise UserError(f"{table.name} has no line below its column names; write one for each image")
+            raise UserError(f"{table.name} has no lines after the column names; write one line per image")
     if columns := _of_predictions(truth):
         raise UserError(
-            f"{truth.name} holds predictions, as its columns say ({' and '.join(columns)}); give the predictions "
-            "first and the truth second"
+            f"{truth.name} contains predictions (columns {' and '.join(columns)}); give the predictions first and the "
+            "truth second"
         )
     key = key or _common_key(predictions, truth)
     predictions, truth = (_named(table, key) for table in (predictions, truth))
@@ -79,13 +79,11 @@ def score_given(
     notes += said
     mask = np.full(len(joined), True) if is_old is None else joined["old"].to_numpy("bool")
     if is_old is None:
-        notes.append(
-            f"{truth.name} has no column old and --old names no class: All alone is given, and no v1, which needs them"
-        )
+        notes.append(f"{truth.name} has no column old and --old is not given, so only All is computed, without v1")
     sizes = joined["guess"].value_counts()
     if clusters is not None and clusters < len(sizes):
         raise UserError(
-            f"{predictions.name} has {len(sizes)} clusters, more than the {clusters} of --clusters; give the K assumed"
+            f"{predictions.name} has {len(sizes)} clusters, but --clusters is {clusters}; give the assumed K"
         )
     p = _ids(joined["guess"])
     rows = score_all(p, _ids(joined[named]), mask, int(p.max()) + 1)
@@ -108,7 +106,7 @@ def score_given(
 
 
 def _of_predictions(truth: Table) -> list[str]:
-    """Return the columns that show a truth to be predictions, of this or other code, without true classes."""
+    """Return the columns that show that a truth contains predictions and no true classes."""
     if truth.has("true_class"):
         return []
     of_discover = truth.has(*DISCOVERED)
@@ -116,12 +114,12 @@ def _of_predictions(truth: Table) -> list[str]:
 
 
 def _refuse_labels(predictions: Table, truth: Table, key: str) -> None:
-    """Refuse the labels of a discovery as the truth of its predictions: an image of them is the nearest of another."""
+    """Raise UserError if the truth contains only the labelled images of a discovery, which have no predictions."""
     labelled = truth.rows.loc[truth.rows[key].isin(predictions.rows[NEAREST]), key]
     if len(labelled) and not truth.rows[key].isin(predictions.rows[key]).any():
         raise UserError(
-            f"{truth.name} names none of the images of {predictions.name} but labelled ones, such as "
-            f"'{labelled.iloc[0]}', which discover does not predict; give the true classes of the unlabelled images"
+            f"{truth.name} has no image of {predictions.name}, only labelled ones, such as '{labelled.iloc[0]}', which "
+            f"discover does not predict; give the true classes of the unlabelled images"
         )
 
 
@@ -132,7 +130,7 @@ def _common_key(predictions: Table, truth: Table) -> str:
         return "path"
     of = [table.column(*PATH, "id") for table in (predictions, truth)]  # says so where one has neither
     raise UserError(
-        f"{predictions.name} names its images by {of[0]} and {truth.name} by {of[1]}; give both the same column"
+        f"{predictions.name} identifies images by {of[0]} and {truth.name} by {of[1]}; use the same column in both"
     )
 
 
@@ -157,19 +155,19 @@ def _role(truth: Table, role: str | None) -> str | None:
     """Which role of a split is scored; None for a table without roles."""
     if "role" not in truth.rows.columns:
         if role is not None:
-            raise UserError(f"{truth.name} has no column role, so --set {role} cannot choose; leave --set out")
+            raise UserError(f"{truth.name} has no column role, so --set {role} cannot be used; remove --set")
         return None
     role = role or SETS[0]
     if role not in set(truth.rows["role"]):
         raise UserError(
-            f"{truth.name} has no image of the role {role}, only {', '.join(sorted(set(truth.rows['role'])))}; "
-            "choose another --set, or leave the column role out"
+            f"{truth.name} has no images with the role {role}, only {', '.join(sorted(set(truth.rows['role'])))}; "
+            "choose another --set, or delete the column role"
         )
     return role
 
 
 def _old(truth: Table, named: str, old: Sequence[str] | None) -> Mask | None:
-    """Whether each row's class is Old, bool [rows]; None where nothing says it."""
+    """Return whether each row's class is Old, bool [rows]; None if unknown."""
     if old is not None:
         listed = _listed(truth, old)
         # A split has ids and names; the list may be of either.
@@ -180,35 +178,37 @@ def _old(truth: Table, named: str, old: Sequence[str] | None) -> Mask | None:
         else:
             stray = next(name for name in listed if name not in found)
             raise UserError(
-                f"--old names '{stray}', which is neither a file nor a class of {truth.name}{nearest(stray, classes)}"
+                f"--old is '{stray}', which is neither a file nor a class of {truth.name}{nearest(stray, classes)}"
             )
         mask: Mask = truth.rows[column].isin(found.values()).to_numpy()
     elif "old" in truth.rows.columns:
         flags = truth.rows["old"].str.lower().map(FLAGS)
         if (odd := truth.rows[flags.isna()]).size:
-            raise UserError(f"{truth.name} line {odd.index[0]}: old is {odd['old'].iloc[0]!r}, expected 0 or 1")
+            raise UserError(
+                f"{truth.name} line {odd.index[0]}: old is {odd['old'].iloc[0]!r}, but expected 0 or 1; correct it"
+            )
         mask = flags.to_numpy("bool")
     else:
         return None
     if both := set(truth.rows.loc[mask, named]) & set(truth.rows.loc[~mask, named]):
-        raise UserError(f"{truth.name} makes the class '{min(both)}' both old and new; make it one of them")
+        raise UserError(f"{truth.name} marks the class '{min(both)}' both Old and New; use one of them")
     return mask
 
 
 def _listed(truth: Table, old: Sequence[str]) -> list[str]:
-    """The classes that are named, or listed in the files that are named."""
+    """Return the given classes and those listed in the given files."""
     classes = []
     for name in old:
         classes += read_list(Path(name), OLD_LISTS, TRUE_CLASS) if Path(name).is_file() else [name]
     if not classes:
-        raise UserError(f"{', '.join(old) or '--old'} names no class; write one class a line")
+        raise UserError(f"{', '.join(old) or '--old'} lists no class; write one class per line")
     return list(dict.fromkeys(classes))
 
 
 def _join(predictions: Table, truth: Table, allow_missing: bool, of_discover: bool) -> tuple[pd.DataFrame, list[str]]:
-    """Return the rows of `truth` with their prediction as `guess`, and sentences on the images of one table alone.
+    """Return the rows of `truth` with their prediction as `guess`, and notes on images in only one table.
 
-    Raises UserError for images without a prediction, unless they are allowed.
+    Raises UserError for images without a prediction, unless `allow_missing` is set.
     """
     key, predicted = predictions.rows.columns
     guesses, known = (table.once(key).rows for table in (predictions, truth))
@@ -218,7 +218,7 @@ def _join(predictions: Table, truth: Table, allow_missing: bool, of_discover: bo
     if len(without) == len(joined):
         raise UserError(
             f"{predictions.name} and {truth.name} have no image in common by {key}, as '{guesses[key].iloc[0]}' and "
-            f"'{joined[key].iloc[0]}'; name the images alike in both"
+            f"'{joined[key].iloc[0]}'; use the same names in both"
         )
     if len(without) and not allow_missing:
         advice = "predict them too, or add --allow-missing to score the others"

@@ -1,4 +1,4 @@
-"""From a run's assignments to its scores and predictions: the only place where D^u's labels are read."""
+"""Scores and predictions of a run from its assignments. Only this module reads the labels of D^u."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ def read_assignments(paths: Sequence[Path]) -> pd.DataFrame:
     every = pd.concat([_part(path) for path in paths], ignore_index=True).drop_duplicates()
     if len(twice := every[every["id"].duplicated()]):
         raise UserError(
-            f"image {twice['id'].iloc[0]} has two classes in {', '.join(map(str, paths))}; these are not the parts of "
-            "one run: train it again"
+            f"image {twice['id'].iloc[0]} has two classes in {', '.join(map(str, paths))}, so the files are not from "
+            "the same run; train the run again"
         )
     return every
 
 
 def _part(path: Path) -> pd.DataFrame:
-    """One process's assignments; a process without images leaves the header alone."""
+    """Read one process's assignments; a process without images writes only the header."""
     columns = ["id", "predicted"]
     return read_rows(path, usecols=columns, dtype=dict.fromkeys(columns, "int64"))
 
@@ -50,13 +50,13 @@ def score_run(
     *,
     code: str,
 ) -> None:
-    """Score D^u (transductive) and the official test part (inductive) apart; write metrics.json and both CSVs.
+    """Score D^u (transductive) and the official test part (inductive) separately; write metrics.json and both CSVs.
 
     Args:
-        run: run.json of the training; what it tells is carried over, but for the digests of modules.
-        assignments: CSVs of id, predicted: one, or one a process (read_assignments).
-        predictions: file of each of the sets `unlabelled` and `test`; a set without images gets the header alone.
-        code: hash of the scoring code, kept as `scoring_code`.
+        run: run.json of the training; its content is copied, except the digests of modules.
+        assignments: CSVs with id and predicted, one or one per process (read_assignments).
+        predictions: output file of each of the sets `unlabelled` and `test`; for a set without images, only the header.
+        code: hash of the scoring code, stored as `scoring_code`.
     """
     about = read_object(run, "parameters", "epoch")
     parameters, k = about["parameters"], about["parameters"]["K"]

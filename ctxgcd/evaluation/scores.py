@@ -69,12 +69,12 @@ def histogram(predicted: ArrayLike, k: int) -> Ids:
     """Return how many images each of k clusters was given, int64 [k]; UserError for an id of k or more."""
     p = as_ids(predicted, "predictions")
     if p.max() >= k:
-        raise UserError(f"predictions: the id {p.max()} does not exist with K = {k}: give the K of the run")
+        raise UserError(f"predictions: the id {p.max()} is not below K = {k}; give the K of the run")
     return np.bincount(p, minlength=k).astype(np.int64)
 
 
 def empty_clusters(predicted: ArrayLike, k: int) -> int:
-    """Return how many of k clusters no image was given."""
+    """Return the number of empty clusters among k."""
     return int((histogram(predicted, k) == 0).sum())
 
 

@@ -46,13 +46,13 @@ def open_packed(index: Path) -> Packed:
             side = int(arrays["side"]) or None
     except (OSError, ValueError, KeyError, EOFError, BadZipFile) as error:
         raise UserError(
-            f"image store {index} cannot be read ({error}); delete it and run again to pack it anew"
+            f"image store {index} cannot be read ({error}); delete it and run the same command again to pack it again"
         ) from None
     total = 3 * (len(offsets) * side**2 if side else int((heights * widths).sum()))
     if not pixels_file(index).exists() or pixels_file(index).stat().st_size != total:
         raise UserError(
-            f"image store {pixels_file(index)} does not have the {total} bytes that its index names; "
-            "delete it and run again"
+            f"image store {pixels_file(index)} does not have the {total} bytes given in its index; "
+            "delete it and run the same command again"
         )
     # Copy on write: torch refuses read-only arrays, and a private mapping leaves the file alone.
     pixels = np.memmap(pixels_file(index), dtype=np.uint8, mode="c", shape=(total // 3, 3))

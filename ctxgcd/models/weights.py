@@ -159,7 +159,8 @@ def _state_dict(path: Path, content: Any) -> dict[str, Tensor]:
     if not _is_state_dict(content):
         held = ", ".join(list(map(str, content))[:4]) if isinstance(content, dict) else type(content).__name__
         raise UserError(
-            f"weights file {path} is not a backbone state dict (it contains {held}); give a file with only the names "
+            f"weights file {path} is not a backbone state dict (it contains {held}), but possibly a training "
+            "checkpoint; give a file with only the names "
             "and tensors of the backbone"
         )
     state: dict[str, Tensor] = content
@@ -201,8 +202,8 @@ def _what_fits(model: str, net: nn.Module, path: Path, content: Any) -> str:
     )
     command = f"python -c {shlex.quote(f'{reading}; {saving}')}"
     if len(found) > 1:
-        return f"; matching state dicts are {' and '.join(places)}; save one to a separate file: {command}"
-    return f"; the matching state dict is {places[0]}; save it to a separate file: {command}"
+        return f"; matching state dicts are stored {' and '.join(places)}; save one to a separate file: {command}"
+    return f"; the matching state dict is stored {places[0]}; save it to a separate file: {command}"
 
 
 def _nested(content: Any, depth: int) -> Iterator[tuple[list[str], dict[str, Tensor]]]:

@@ -109,7 +109,8 @@ def steps() -> dict[str, tuple[str, ...]]:
         found[f"manifest of {reader}"] = _manifest(reader)
         found[f"split of {reader}"] = _split(reader)
         found[f"pack of {reader}"] = _pack(reader)
-    return found | {f"training of {method}": _training(method) for method in METHODS}
+    found |= {f"training of {method}": _training(method) for method in METHODS}
+    return found | {"discover": ("ctxgcd.discover.discovery",)}
 
 
 def manifest(reader: str) -> Code:

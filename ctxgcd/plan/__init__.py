@@ -1,1 +1,1 @@
-"""What runs would cost before any of them starts: views, device hours, disk, memory. Needs no data."""
+"""Estimates of the cost of runs before they start: views, device hours, disk and memory. Needs no data."""

@@ -1,4 +1,4 @@
-"""Every run of a plan with its cost, and what the runs of a benchmark share."""
+"""The lines of a plan: runs with their costs, and features shared by the runs of a benchmark."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ KEPT = "(kept features)"  # stands for a row: what the runs of a benchmark share
 
 @dataclass(frozen=True)
 class Line:
-    """A run (or what runs share: seed None) with its cost; one that is done, or only to be copied, costs nothing."""
+    """A run, or features shared by runs (seed None), with its cost. Finished and cached runs cost nothing."""
 
     benchmark: str
     row: str
@@ -72,7 +72,7 @@ def plan(params: Params, runs: list[Run], past: Measured) -> list[Line]:
 
 
 def _is_found(run: Run, parameters: dict[str, Any], reader: str) -> bool:
-    """Whether the run was finished before, with these parameters, split and code, and will be taken from work/runs."""
+    """Return whether a finished run with these parameters, split and code is cached in work/runs."""
     split, estimate = Path(split_file(run.benchmark, "sha256")), Path(estimate_file(run.benchmark))
     if parameters["K"] == ESTIMATED and estimate.is_file():
         parameters = parameters | {"K": read_estimate(estimate)}

@@ -1,4 +1,4 @@
-"""The plan of some runs, laid out: every row with its cost, sums a benchmark, where each number comes from."""
+"""The printed plan: rows with their costs, sums for each benchmark, and the sources of the numbers."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ UNKNOWN = "?"
 
 
 def write_plan(params: Params, runs: Iterable[Run], out: Path) -> str:
-    """Write every run with its cost to the CSV `out`, and return the plan for reading."""
+    """Write every run with its cost to the CSV `out`, and return the plan as text."""
     runs = list(dict.fromkeys(runs))
     if not runs:
         return "These targets need no run."
@@ -107,14 +107,14 @@ def _notes(lines: list[Line], out: Path) -> list[str]:
     known = "".join(f"[{number}]" for number in of_memory)
     return [
         *(f"[{number}] {source}" for number, source in enumerate(sources, start=1)),
-        f"{VARIABLE} sets your device's rate, in place of all others.",
-        f"Memory: the largest known peak of a run{f', from {known}' if known else ''}; {UNKNOWN}: not known.",
-        f"{KEPT}: test views and view banks, made once for all runs of a benchmark; work/ may hold them already.",
-        "Disk: of the runs to train, as if work/ were empty, where results are kept a second time; scratch: what one",
-        "training takes while it runs.",
-        "Done: with the parameters asked for now (`snakemake -n TARGET` tells whether the code asks for it again), or",
-        "finished so before and kept in work/runs, from where it is copied.",
-        f"Run by run: {out}.",
+        f"{VARIABLE} sets the rate of your device, which takes precedence over all others.",
+        f"Memory: the largest known peak of a run{f', from {known}' if known else ''}; {UNKNOWN}: unknown.",
+        f"{KEPT}: test views and view banks, made once for all runs of a benchmark; work/ may already contain them.",
+        "Disk: space of the runs to train if work/ is empty, including the copies in the run cache; scratch: temporary",
+        "space of one training.",
+        "Done: finished with the current parameters (`snakemake -n TARGET` shows whether changed code makes it again)",
+        "or cached in work/runs, from where it is copied.",
+        f"All runs: {out}.",
     ]
 
 

@@ -1,4 +1,4 @@
-"""How fast and how large runs were here: finished runs first, then `make bench`, else an assumption."""
+"""Rates and memory of runs: from finished runs, else from `make bench`, else assumed."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from ctxgcd.pipeline.paths import BENCH, RUNS
 from ctxgcd.plan.work import Work, classes_of, images_around, images_in, work_of
 from ctxgcd.utils.files import read_object, read_rows, undamaged
 
-ASSUMED = 1000.0  # views a second of one device, to plan with where nothing was measured
-LEAST = 1e-3  # a rate below it is a slip: with it a day's work would take years
+ASSUMED = 1000.0  # assumed views per second of one device if nothing was measured
+LEAST = 1e-3  # smallest accepted rate
 VARIABLE = "CTXGCD_VIEWS_PER_SECOND"
 BENCHED = {"model": "vit_base_patch16_224.dino", "crop": 224, "tail_blocks": 1}  # whose steps `make bench` measures
 BENCHED_STEP, BENCHED_MEMORY = 248, "memory of a step of 248 images, 2 of 12 blocks"
@@ -30,14 +30,14 @@ COLUMNS = ["work", "ours", "device"]
 
 @dataclass(frozen=True)
 class Rate:
-    """Views a second (of k-means: distances) in the two phases; None where nothing says it."""
+    """Views (for k-means: distances) per second in the two phases; None if unknown."""
 
     baseline: float | None
     contextual: float | None
     source: str
 
     def hours(self, work: Work) -> float:
-        """Device hours of a run; 0 where the rate is not known."""
+        """Return the device hours of a run; 0 if the rate is unknown."""
         if self.baseline is None or self.contextual is None:
             return 0.0
         rest = work.baseline + work.test + work.distances
@@ -80,7 +80,7 @@ class Measured:
     asked: float | None
 
     def rate(self, benchmark: str, p: Mapping[str, Any]) -> Rate:
-        """The rate of a run: the user's, else of finished runs like it, else of `make bench`, else assumed."""
+        """Return the rate of a run: the user's rate, else that of similar finished runs, of `make bench` or assumed."""
         if self.asked and METHODS[p["method"]].trains:
             return Rate(self.asked, self.asked, VARIABLE)
         if found := self._alike(benchmark, p):
@@ -126,7 +126,7 @@ class Measured:
 
 
 def measured(params: Params) -> Measured:
-    """Read what lies below results/ and in the environment. Raises UserError for a damaged file or an odd rate."""
+    """Read measurements from results/ and the environment. Raises UserError for a damaged file or an invalid rate."""
     return Measured(_finished(params), _bench(BENCH / "steps.csv"), _asked())
 
 
@@ -135,12 +135,12 @@ def _asked() -> float | None:
     if text is None:
         return None
     if (rate := _number(text)) is None:
-        raise UserError(f"{VARIABLE} is '{text}'; give a positive number of views a second, at least {LEAST:g}")
+        raise UserError(f"{VARIABLE} is '{text}'; give a positive number of views per second, at least {LEAST:g}")
     return rate
 
 
 def _number(text: str) -> float | None:
-    """A number that can be planned with; None for a text that is none."""
+    """Parse a rate; return None if it is invalid."""
     with suppress(ValueError):
         if "_" not in text and LEAST <= (number := float(text)) < math.inf:
             return number
@@ -148,18 +148,21 @@ def _number(text: str) -> float | None:
 
 
 def _bench(file: Path) -> dict[str, dict[str, str]]:
-    """The rows of a bench by their work. What is damaged is told and left out: the plan has other sources."""
+    """Return the rows of a bench by their work. Damaged rows are skipped with a warning."""
     if not file.is_file():
         return {}
     try:
         rows = read_rows(file, usecols=COLUMNS, dtype="str", keep_default_na=False)[COLUMNS]
     except UserError as error:
-        print(f"warning: planned without the bench: {error}", file=sys.stderr)
+        print(f"warning: the bench is ignored: {error}", file=sys.stderr)
         return {}
     found = {}
     for work, ours, device in rows[rows["work"].str.startswith(READ)].to_numpy():
         if _number(ours) is None:
-            print(f"warning: {file}: '{work}' has '{ours}' for ours, no positive number; left out", file=sys.stderr)
+            print(
+                f"warning: {file}: '{work}' is skipped, because ours is '{ours}' and not a positive number",
+                file=sys.stderr,
+            )
         else:
             found[work] = {"ours": ours, "device": device}
     return found

@@ -1,4 +1,4 @@
-"""What runs take on the disk, from shapes that are known without any data or weights."""
+"""Disk space of runs, from shapes that are known without data and weights."""
 
 from __future__ import annotations
 

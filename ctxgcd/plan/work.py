@@ -1,4 +1,4 @@
-"""How much a run has to compute, counted without a clock."""
+"""The amount of computation of a run: numbers of views and distances."""
 
 from __future__ import annotations
 

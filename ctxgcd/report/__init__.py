@@ -1,1 +1,1 @@
-"""One self-contained page of results: tables, figures, confusion, embeddings and galleries of discovered classes."""
+"""The report: a self-contained page with tables, figures, confusion matrices, embeddings and galleries."""

@@ -1,4 +1,4 @@
-"""What was taken for what: the confusion matrix, the commonest confusions, the accuracy of each class."""
+"""The confusion matrix, the most frequent confusions, and the accuracy of each class."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def matrix(counts: Counts, names: Sequence[str], caption: str) -> Matrix | Figur
     shares = counts / np.maximum(counts.sum(axis=1, keepdims=True), 1)
     if len(names) > READABLE:
         return Figure(
-            pixel_map(shares, BLUE), f"{caption} Each pixel is a cell, the darker the larger.", pixelated=True
+            pixel_map(shares, BLUE), f"{caption} Each pixel is a cell; darker cells are larger.", pixelated=True
         )
     lines = [
         [(int(count), round(float(share), 3)) for count, share in zip(*row, strict=True)]
@@ -74,7 +74,7 @@ def commonest(counts: Counts, names: Sequence[str]) -> Grid:
 
 
 def per_class(counts: Counts, names: Sequence[str], old: Sequence[bool]) -> Grid:
-    """List the accuracy of each class, and what its other images were most often taken for."""
+    """List the accuracy of each class and its most frequent confusion."""
     wrong = counts.copy()
     np.fill_diagonal(wrong, 0)
     lines = []

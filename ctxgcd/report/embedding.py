@@ -1,4 +1,4 @@
-"""A map of images: points to hover, coloured by one property or another."""
+"""An interactive map of images, coloured by a selected property."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Galleries: the most typical and the least certain images of each group that a model made."""
+"""Galleries of the most typical and the least certain images of each group."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A table of the page that a reader can sort by any column."""
+"""Sortable tables of the report."""
 
 from __future__ import annotations
 

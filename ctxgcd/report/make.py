@@ -1,4 +1,4 @@
-"""The report: a page of whatever results there are, with the gaps named; nothing is asked to be made."""
+"""The report of the existing results, with a list of missing results. Makes no results."""
 
 from __future__ import annotations
 
@@ -30,13 +30,12 @@ FIGURES = {
 }
 
 HOW_TO_READ = [
-    "D^l: the labelled images, which a run learns from with their labels. D^u: the unlabelled images, which it sorts "
-    "into classes.",
-    "Old: a class that has images in D^l, or the images of D^u of such a class. New: a class that has none, or its "
+    "D^l: the labelled images. D^u: the unlabelled images, whose classes are predicted.",
+    "Old: a class with images in D^l, or the images of D^u of such a class. New: a class without images in D^l, or its "
     "images. All: every image of D^u.",
-    "K: how many classes a run assumes, old and new together: as many as there are (true), estimated, or as given.",
-    "v2: the clustering accuracy that papers compare. Clusters and classes are matched one to one, once over all "
-    "images, so that most images are right; Old and New are the right ones' shares under this same matching.",
+    "K: the number of classes that a run assumes, Old and New together: true, estimated, or given.",
+    "v2: the clustering accuracy that papers compare. Clusters and classes are matched one to one over all images, "
+    "so that most images are correct; Old and New are the shares of correct images under this same matching.",
     "±: the standard deviation over n runs that differ in their training seed alone.",
     "The CSV beside a table is the file of its name in results/, such as results/main_fashion.csv. "
     "statistics_BENCHMARK is such a file too, and the section Statistics of that benchmark here.",
@@ -44,9 +43,9 @@ HOW_TO_READ = [
 
 
 def make_report(params: Params, stores: Mapping[str, str], out: Path) -> None:
-    """Write the report of what lies in results/ of this folder.
+    """Write the report of the results in results/ of the current folder.
 
-    stores: benchmark -> index of its packed images, from which thumbnails are made; the file need not be there.
+    stores: benchmark -> index of its packed images, used for thumbnails; the file may be missing.
     Raises UserError for a result that cannot be read.
     """
     results = Path("results")
@@ -70,7 +69,7 @@ def make_report(params: Params, stores: Mapping[str, str], out: Path) -> None:
     count = sum(1 for of in runs.values() if of)
     counted = f"{_counted(len(every), 'run')} on {_counted(count, 'benchmark')}"
     write_page("ctxgcd: results", f"Generalized Category Discovery with contextual losses. {counted}.", whole, out)
-    gaps = f". Nothing yet of {absent}." if absent else ""
+    gaps = f". No results yet for {absent}." if absent else ""
     print(f"{out} written: {counted}{gaps}")
 
 
@@ -115,12 +114,12 @@ def _summary(params: Params, runs: Mapping[str, Sequence[dict[str, Any]]], absen
     grid = Grid("Runs that exist", head, [[Cell(text) for text in line] for line in lines], numbers_from=3)
     notes = [f"Made with {', '.join(versions)}."] if versions else ["No run has finished yet."]
     notes += _left_over(params, runs)
-    notes += [f"Nothing yet of {absent}."] if absent else []
+    notes += [f"No results yet for {absent}."] if absent else []
     return [*([grid] if lines else []), Notes(notes)]
 
 
 def _left_over(params: Params, runs: Mapping[str, Sequence[dict[str, Any]]]) -> list[str]:
-    """Name the runs that are counted and yet in no table, such as those of an experiment."""
+    """Return a note on runs that are in no table, such as those of an experiment."""
     seeds: dict[str, list[int]] = {}
     for benchmark, of in runs.items():
         asked = asked_runs(params, benchmark) if of else set()
@@ -129,7 +128,7 @@ def _left_over(params: Params, runs: Mapping[str, Sequence[dict[str, Any]]]) -> 
                 seeds.setdefault(f"{benchmark_name(benchmark)}: {method_name(run['row'])}", []).append(run["seed"])
     rows = "; ".join(f"{row} (seed {', '.join(map(str, sorted(own)))})" for row, own in seeds.items())
     count, every = sum(map(len, seeds.values())), sum(map(len, runs.values()))
-    return [f"No table of params.yaml asks now for {count:,} of the {every:,} runs: {rows}."] if rows else []
+    return [f"{count:,} of the {every:,} runs are in no table of the current params.yaml: {rows}."] if rows else []
 
 
 def _benchmark(
@@ -177,11 +176,11 @@ def _gaps(params: Params, benchmark: str, without_run: bool, results: Path) -> l
     wanted = [file for file in wanted if file.suffix in (".csv", ".png")]
     runs = [Path(file) for file in benchmark_files(params, benchmark) if file.endswith("metrics.json")]
     if absent := dict.fromkeys(file.stem for file in wanted if not file.exists()):
-        said.append(f"Not made yet: {', '.join(absent)}; snakemake benchmark_{benchmark} makes everything.")
+        said.append(f"Missing: {', '.join(absent)}; run `snakemake benchmark_{benchmark}` to make all files.")
     if lacking := sum(not run.exists() for run in runs):
-        said.append(f"{lacking} of the {len(runs)} runs of the main rows are not there yet.")
+        said.append(f"{lacking} of the {len(runs)} runs of the main rows are missing.")
     if without_run:
-        said.append(f"No confusion, embedding and gallery: the first seed of {method_name(SHOWN)} is not there yet.")
+        said.append(f"No confusion, embedding and gallery: the first seed of {method_name(SHOWN)} is missing.")
     return [Notes(said)] if said else []
 
 

@@ -1,4 +1,4 @@
-"""One HTML page that needs nothing beside itself: styles, script and images are inside it."""
+"""A self-contained HTML page with styles, script and images."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What one run did with D^u: its embedding, what it confused, and a gallery of the classes that it made."""
+"""The section of one run: its embedding, confusion matrix and gallery of discovered classes."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def failings(metrics: Mapping[str, Any]) -> list[str]:
     """Say of a run's metrics.json what explains gaps in all that is shown of it: empty clusters, a collapse."""
     k, empty = metrics["K"], metrics["clusters"]["unlabelled"]["empty_clusters"]
     collapse = "Its projections collapsed: all were alike at the end, so contrastive and context losses taught nothing."
-    said = [f"{empty} of the {k} assumed classes got no image, so {k - empty} were found."] if empty else []
+    said = [f"{empty} of the {k} assumed classes have no image, so {k - empty} were found."] if empty else []
     return said + ([collapse] if metrics.get("collapsed") else [])
 
 
@@ -149,9 +149,9 @@ def gallery_blocks(made: Made) -> list[Block]:
         )
         groups.append(group)
     said = [
-        "One entry a cluster of D^u that has images, named by its matched class. Most typical: nearest to the mean of "
-        "the cluster's features. Least certain: the mean of another cluster is hardly farther than that of its own, or "
-        "nearer. Purity: share of the cluster's commonest true class."
+        "One entry for each non-empty cluster of D^u, named by its matched class. Most typical: nearest to the mean of "
+        "the cluster's features. Least certain: the mean of another cluster is almost as near, or nearer. Purity: "
+        "share of the most frequent true class."
     ]
     if len(order) > MOST_GROUPS:
         said.append(

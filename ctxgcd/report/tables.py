@@ -1,4 +1,4 @@
-"""The tables that were made, read back from their CSV files and laid out as they were."""
+"""Tables of the report, read from their CSV files."""
 
 from __future__ import annotations
 

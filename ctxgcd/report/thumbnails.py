@@ -1,4 +1,4 @@
-"""Small pictures inside the page, made from pixels alone: no EXIF, place or name of a file can come along."""
+"""Thumbnails for the report, made from pixels only, without EXIF data and file names."""
 
 from __future__ import annotations
 

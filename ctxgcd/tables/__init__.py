@@ -1,1 +1,1 @@
-"""Tables: the published numbers, the aggregation over seeds, the comparison and its rendering."""
+"""Tables: published numbers, aggregation over seeds, comparison and rendering."""

@@ -1,4 +1,4 @@
-"""From the metrics.json of every run to one long table: mean, std, values per seed, published."""
+"""Aggregation of runs' metrics.json files to a long table: mean, std, values per seed, published values."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def scores_of(
         name = f"{run.get('benchmark')}/{run.get('row')}, seed {run.get('seed')}"
         if run.get("schema") != SCHEMA or (lacking := [key for key in REQUIRED if key not in run]):
             what = f"schema {run.get('schema')}" if run.get("schema") != SCHEMA else f"no {', '.join(lacking)}"
-            raise UserError(f"the metrics of {name} have {what}, expected schema {SCHEMA}: make that run again")
+            raise UserError(f"the metrics of {name} have {what}, but expected schema {SCHEMA}; make that run again")
         if run["row"] in rows and run["benchmark"] in benchmarks:
             whole = {key: run[key] for key in REQUIRED if key != "scores"}
             whole |= {"environment": run.get("environment", {}), "collapsed": run.get("collapsed", False)}
@@ -96,14 +96,17 @@ def _must_agree(frame: pd.DataFrame, where: str, columns: Sequence[str]) -> None
                 f"{row}/seed{seed} has {value}"
                 for row, seed, value in zip(seen["row"], seen["seed"], seen[column], strict=True)
             )
-            raise UserError(f"{where}: runs that differ in {column} can't share a table ({runs}); make them alike")
+            raise UserError(
+                f"{where}: runs with different {column} cannot be in one table ({runs}); make them again with the same "
+                f"{column}"
+            )
 
 
 def must_be_alike(runs: pd.DataFrame, where: str) -> None:
     """Raise UserError unless the runs of one row, set and metric differ in their seeds, each once, and nothing else."""
     _must_agree(runs, where, ["K", "K_source", "epoch", "images"])
     if runs["seed"].duplicated().any():
-        raise UserError(f"{where}: a seed occurs twice among the seeds {list(runs['seed'])}")
+        raise UserError(f"{where}: the seeds {list(runs['seed'])} have a duplicate; give each run once")
 
 
 def _entry(group: pd.DataFrame, published: Mapping[str, float] | None, benchmark: str) -> dict[str, Any]:
@@ -177,7 +180,7 @@ def sensitivity_table(metrics: list[dict[str, Any]], *, rows: list[str], benchma
     long = long_table(metrics, table="sensitivity", rows=rows, benchmarks=benchmarks)
     overrides = {row: changed_numbers(row) for row in rows}
     if crowded := [row for row, pairs in overrides.items() if len(pairs) > 1]:
-        raise UserError(f"a sensitivity table varies one parameter a row, but '{crowded[0]}' changes several")
+        raise UserError(f"row '{crowded[0]}' changes several parameters, but sensitivity tables change one per row")
     found = {key for pairs in overrides.values() for key in pairs}
     parameters = [key for key in PAPER_VALUES if key in found] + sorted(found - set(PAPER_VALUES))
     own = {(run["benchmark"], run["row"]): run.get("parameters", {}) for run in metrics}

@@ -1,4 +1,4 @@
-"""Do published numbers agree with themselves? All is a mean of Old and New: equation `identity` of docs/methods.md."""
+"""Consistency of published numbers: All is a mean of Old and New (equation `identity` of docs/methods.md)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a reader sees instead of a key: names of benchmarks, methods, parameters and symbols."""
+"""Display names of benchmarks, methods, parameters and symbols."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def changed_numbers(row: str) -> dict[str, float]:
     try:
         return {key: float(value) for key, value in (pair.split("=") for pair in row.split("+")[1:])}
     except ValueError:
-        raise UserError(f"row '{row}' has an override that is not key=number, such as '+lambda_n=0.3'") from None
+        raise UserError(f"row '{row}' has an invalid override; write key=number, as in '+lambda_n=0.3'") from None
 
 
 def method_name(row: str) -> str:

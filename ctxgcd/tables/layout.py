@@ -114,7 +114,9 @@ def _per_seed(lines: pd.DataFrame) -> list[list[str]]:
 def wide_table(long: pd.DataFrame, *, title: str, note: str, kind: Kind, label: str) -> Table:
     """Lay a long table out as the paper does: a row a method or setting, All, Old, New a benchmark."""
     if kind == "sensitivity" and "parameter" not in long:
-        raise UserError(f"the table '{label}' is no sensitivity table: it lacks the columns parameter and value")
+        raise UserError(
+            f"the table '{label}' is not a sensitivity table, because it has no columns parameter and value"
+        )
     lines = long[(long["set"] == COMPARED[0]) & (long["metric"] == COMPARED[1])].reset_index(drop=True)
     lines["label"] = [_label(line, kind) for _, line in lines.iterrows()]
     lines["group"] = lines["parameter"] if kind == "sensitivity" else ""

@@ -1,4 +1,4 @@
-"""A plain table of texts, written as Markdown, LaTeX and HTML beside its CSV."""
+"""Tables of texts, written as CSV, Markdown, LaTeX and HTML."""
 
 from __future__ import annotations
 

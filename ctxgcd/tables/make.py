@@ -1,4 +1,4 @@
-"""One table from the scores of its runs."""
+"""Makes one table from the scores of its runs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tables written as Markdown, LaTeX (booktabs) and HTML, each from a template of its format."""
+"""Renders tables as Markdown, LaTeX (booktabs) and HTML, each from a template."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The scores that a table is made of: of the runs that are asked for, not of others that lie in their place."""
+"""The scores of a table's runs, checked against the requested parameters."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from ctxgcd.utils.files import read_object
 def read_scores(files: Sequence[Path], asked: Sequence[str]) -> list[dict[str, Any]]:
     """Return the content of each metrics.json.
 
-    Snakemake knows with what a run was made only where it made it itself: not of results that were copied or pulled.
+    Snakemake does not know the parameters of results that were copied or pulled, so they are compared here.
 
     Args:
-        files: a metrics.json a run.
-        asked: hash of the parameters that are asked for now (runs.parameters_hash), in the same order.
+        files: the metrics.json files of the runs.
+        asked: hashes of the requested parameters (identity.parameters_hash), in the same order.
 
     Raises:
         UserError: a file is damaged, or its run was made with other parameters.
@@ -27,7 +27,7 @@ def read_scores(files: Sequence[Path], asked: Sequence[str]) -> list[dict[str, A
     for file, made, now in zip(files, found, asked, strict=True):
         if parameters_hash(made["parameters"]) != now:
             raise UserError(
-                f"{file.parent} was made with other parameters than params.yaml asks for now, so it is in no table; "
-                "delete that folder and run the same command again, or take the change of params.yaml back"
+                f"{file.parent} was made with other parameters than the current params.yaml; delete this folder and "
+                "run the same command again, or undo the change of params.yaml"
             )
     return found

@@ -1,4 +1,4 @@
-"""Does it help? Differences between two rows seed by seed, whose streams are common, with intervals."""
+"""Paired statistics: differences between two rows with the same seeds, with confidence intervals."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which published rows are reproduced, on which device; which are only planned; which have no method here."""
+"""The state of published rows: reproduced (with the device), planned, or not possible here."""
 
 from __future__ import annotations
 

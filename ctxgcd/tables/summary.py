@@ -1,4 +1,4 @@
-"""The scores of one benchmark in the few numbers that are compared between commits and experiments."""
+"""A summary of the scores of one benchmark, for comparisons between commits and experiments."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How large is each loss term beside the others? From what the trainings recorded in a few epochs."""
+"""Relative sizes of the loss terms, recorded by trainings in some epochs."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def terms_table(metrics: Sequence[Mapping[str, Any]], *, rows: Sequence[str], be
     own = [run for run in metrics if run["benchmark"] == benchmark and run["row"] in rows]
     if without := [run for run in own if "shares" not in run]:
         raise UserError(
-            f"the metrics of {benchmark}/{without[0]['row']}, seed {without[0]['seed']} hold no sizes of the terms: "
+            f"the metrics of {benchmark}/{without[0]['row']}, seed {without[0]['seed']} have no sizes of the terms; "
             "make that run again"
         )
     lines = [

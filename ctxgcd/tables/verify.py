@@ -1,4 +1,4 @@
-"""Measured numbers against those of another machine: equal, within rounding's reach, or apart."""
+"""Comparison of measured numbers with those of another machine, within a tolerance."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def compare(ours: pd.DataFrame, reference: pd.DataFrame, table: str) -> pd.DataF
     first, second = (of.first().dropna() for of in keyed)
     if alone := sorted({_named(*key) for key in first.index.symmetric_difference(second.index)}):
         raise UserError(
-            f"{table}: these means stand in one of the two tables only: {'; '.join(alone[:3])}"
+            f"{table}: these means are only in one of the two tables: {'; '.join(alone[:3])}"
             f"{' and more' * (len(alone) > 3)}; compare tables of the same params.yaml"
         )
     joined = pd.DataFrame({"ours": first, "reference": second}).reset_index()

@@ -49,7 +49,7 @@ def save(path: Path, kind: str, content: Mapping[str, Any]) -> None:
     weights.save(path, {"kind": kind, "schema": SCHEMAS[kind], "digest": digest(content), **content})
 
 
-def load(path: Path, kind: str, anew: str = "delete it to start that run anew") -> dict[str, Any]:
+def load(path: Path, kind: str, anew: str = "delete it to restart the training") -> dict[str, Any]:
     """Read a file written by `save`. Raises UserError for a damaged file, another kind or another schema.
 
     anew: advice in these messages.

@@ -145,9 +145,9 @@ def test_a_changed_lock_makes_another_beside(checkout: Checkout) -> None:
     said = checkout.make()
     (second,) = set(checkout.made()) - {first}
     assert said.splitlines() == [
-        f"requirements.lock changed; the environment {second} is made beside the one in use",
+        f"requirements.lock changed; making a new environment in {second}",
         f".venv is {second} now",
-        f"{kept} is left for what still runs from it; delete it when nothing does",
+        f"{kept} is kept for processes that still use it; delete it when none does",
     ]
     assert (checkout.tool(), checkout.tool(kept)) == ("one==2", "one==1")
     checkout.write("requirements.lock", "one==1")
@@ -172,7 +172,7 @@ def test_what_make_runs_keeps_its_environment(checkout: Checkout) -> None:
 
 def test_a_failed_installation_leaves_the_one_in_use(checkout: Checkout) -> None:
     checkout.write("how", "fail")
-    assert "status 1, so no environment is made; there is no environment yet" in checkout.make(code=2)
+    assert "status 1, so no environment was made; there is no environment yet" in checkout.make(code=2)
     assert not os.path.lexists(checkout.environment)
     (checkout.folder / "how").unlink()
     checkout.make()
@@ -181,7 +181,7 @@ def test_a_failed_installation_leaves_the_one_in_use(checkout: Checkout) -> None
     said = checkout.make(code=2)
     assert "requirements.lock changed; " in said
     assert "ERROR: no connection\nerror: `python -m pip install " in said
-    assert "status 1, so no environment is made; .venv is unchanged\n" in said
+    assert "status 1, so no environment was made; .venv is unchanged\n" in said
     assert (checkout.tool(), len(checkout.made())) == ("one==1", 1)
     (checkout.folder / "how").unlink()
     checkout.make()
@@ -223,7 +223,7 @@ def test_two_calls_make_one_environment(checkout: Checkout) -> None:
     first, second = (call() for call in calls)
     (name,) = checkout.made()
     assert first == f"the environment {name} is made\n.venv is {name} now\n"
-    assert second == f"another process is making {name}; waiting for it\n"
+    assert second == f"waiting for another process that makes {name}\n"
 
 
 def test_a_pip_that_outlives_its_call_is_waited_for(checkout: Checkout) -> None:
@@ -238,7 +238,7 @@ def test_a_pip_that_outlives_its_call_is_waited_for(checkout: Checkout) -> None:
         checkout.command(), cwd=checkout.folder, env=checkout.variables(), stdout=subprocess.PIPE, text=True
     )
     assert again.stdout
-    assert again.stdout.readline().startswith("another process is making .venv-")
+    assert again.stdout.readline().startswith("waiting for another process that makes .venv-")
     assert again.poll() is None
     (checkout.folder / "how").unlink()
     again.communicate(timeout=30)
@@ -263,7 +263,7 @@ def test_a_folder_of_the_former_makefile_gives_way_when_the_new_one_is_complete(
     (checkout.folder / "how").unlink()
     said = checkout.make()
     assert said.startswith("requirements.lock changed; ")
-    former = Path(said.splitlines()[-1].partition(" is left for what still runs from it")[0])
+    former = Path(said.splitlines()[-1].partition(" is kept for processes that still use it")[0])
     assert (checkout.tool(), checkout.tool(former)) == ("one==2", "one==1")
     assert former.parent == checkout.folder
 
@@ -280,7 +280,9 @@ def test_what_another_program_made_is_refused(checkout: Checkout, kind: str) -> 
         checkout.environment.symlink_to("other")
         if kind == "link":
             other.mkdir()
-    assert ".venv exists but was not made by this Makefile; name another folder: make VENV=" in checkout.make(code=2)
+    assert ".venv exists but was not made by this Makefile; choose another folder with `make VENV=" in checkout.make(
+        code=2
+    )
     assert os.path.lexists(checkout.environment)
     assert not list(checkout.folder.glob(".venv-*"))
 
@@ -299,7 +301,7 @@ def test_a_python_that_is_gone_or_too_old_is_told(checkout: Checkout) -> None:
     python = checkout.environment / "bin/python"
     python.unlink()
     python.symlink_to("/absent/python3")
-    assert f"the Python that {checkout.environment.resolve()} was made with is gone; delete" in checkout.make(code=2)
+    assert f"the Python of {checkout.environment.resolve()} no longer exists; delete" in checkout.make(code=2)
     old = checkout.folder / "old"
     old.write_text("#!/bin/sh\nexit 1\n")
     old.chmod(0o755)

@@ -1,4 +1,4 @@
-"""Check every published row against itself: is All the mean of Old and New that the split makes it?"""
+"""Check the consistency of published rows: All must be the weighted mean of Old and New."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def main() -> None:
     rows = audit()
     write_listing(rows, audit_listing(rows), arguments.stem)
     wrong = int((~rows["consistent"]).sum())
-    print(f"{wrong} of {len(rows)} published rows disagree with themselves ({arguments.stem}.md)")
+    print(f"{wrong} of {len(rows)} published rows are inconsistent ({arguments.stem}.md)")
 
 
 if __name__ == "__main__":

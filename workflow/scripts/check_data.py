@@ -1,4 +1,4 @@
-"""Check the data of one benchmark, or of the requested ones and print one table; exit status 2 if one is not ready."""
+"""Check the data of one or all requested benchmarks and print a table; exit status 2 if data is not ready."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ def main() -> None:
     which.add_argument("--benchmark", type=json.loads, nargs="+", help="parts of one benchmark's section as JSON")
     which.add_argument("--done", type=Path, help="file to write when the data of all requested benchmarks is ready")
     arguments = parser.parse_args()
-    # In the environment rather than in the rules: asking for other targets is no reason to check again.
+    # Passed in the environment and not by the rules, so that other targets do not run the check again.
     jobs = Jobs(read_params(Path(os.environ["CTXGCD_PARAMS"])))
     requested = [jobs.check(benchmark) for benchmark in os.environ["CTXGCD_REQUESTED"].split()]
     if arguments.benchmark:
         section = {key: value for part in arguments.benchmark for key, value in part.items()}
         if not check_section(section).ready:
-            # All that is missing at once, not this benchmark's alone.
+            # Report the missing data of all requested benchmarks.
             message = check_requested(requested)
             raise UserError(message or f"the data of {section['benchmark']} is not ready; run check_data")
         return

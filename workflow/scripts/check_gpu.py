@@ -1,4 +1,4 @@
-"""Measure one GPU in minutes, without a network: training steps beside the plain loop, utilisation, kernels, waits."""
+"""Benchmark one GPU in minutes, without a network: training steps, a plain loop, utilisation, kernels and waits."""
 
 from __future__ import annotations
 

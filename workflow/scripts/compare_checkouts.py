@@ -84,7 +84,7 @@ def main() -> None:
 
 
 def copy(checkout: str, folder: Path) -> None:
-    """Copy what a run reads of a checkout. Raises UserError for what is none."""
+    """Copy the files of a checkout that a run reads. Raises UserError for another folder."""
     source = Path(checkout).expanduser()
     if not source.is_dir():
         archive = subprocess.run(["git", "-C", str(ROOT), "archive", checkout, *RUN_FILES], capture_output=True)
@@ -95,7 +95,7 @@ def copy(checkout: str, folder: Path) -> None:
             packed.extractall(folder, filter="data")
         return
     if absent := [name for name in RUN_FILES if not (source / name).exists()]:
-        raise UserError(f"{checkout} holds no {absent[0]}; give the folder of a checkout of this project")
+        raise UserError(f"{checkout} contains no {absent[0]}; give the folder of a checkout of this project")
     folder.mkdir()
     for name in RUN_FILES:
         if (source / name).is_dir():
@@ -123,7 +123,7 @@ def make(checkout: str, folder: Path, asked: Mapping[str, Sequence[str]]) -> Non
         if done.returncode:
             print(done.stdout[-4000:], file=sys.stderr)
             raise UserError(
-                f"snakemake failed with status {done.returncode} on the runs '{way}' of {checkout}; its words are above"
+                f"snakemake failed with status {done.returncode} on the runs '{way}' of {checkout}; see above"
             )
         (folder / "made").mkdir(exist_ok=True)
         (folder / RUNS).rename(folder / "made" / way)
@@ -132,7 +132,7 @@ def make(checkout: str, folder: Path, asked: Mapping[str, Sequence[str]]) -> Non
 
 
 def compare(asked: Mapping[str, Sequence[str]], base: Path, other: Path) -> bool:
-    """Print a line a run; whether all are equal."""
+    """Print one line for each run; return whether all are equal."""
     different = 0
     for way, runs in asked.items():
         for run in runs:
@@ -147,7 +147,7 @@ def compare(asked: Mapping[str, Sequence[str]], base: Path, other: Path) -> bool
 
 
 def content(folder: Path) -> dict[str, Any]:
-    """What is compared of a run: the tensors of final.pt by their names, and assignments.csv."""
+    """Return the compared content of a run: the tensors of final.pt by name, and assignments.csv."""
     final = torch.load(folder / "final.pt", map_location="cpu", weights_only=True)
     return {
         name: (value.dtype, value.shape, value.contiguous().view(-1).view(torch.uint8).numpy().tobytes())

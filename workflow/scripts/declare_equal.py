@@ -1,4 +1,4 @@
-"""Declare that changed modules compute what they computed before, so that no result is made again."""
+"""Declare that changed modules compute the same results as before, so that no result is made again."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def main() -> None:
     )
     arguments = parser.parse_args()
     if not arguments.reason.strip() or "\n" in arguments.reason:
-        raise UserError("--reason is empty or has several lines; say in one line why the change moves no number")
+        raise UserError("--reason is empty or has several lines; give one line on why the change keeps all results")
     named = [*(arguments.only or ()), *arguments.parts]  # --only takes the words behind it, NEW=OLD too
     only = [word for word in arguments.only or () if "=" not in word]
     words = [word for word in named if word not in only]
@@ -44,10 +44,10 @@ def main() -> None:
     new, parts = code.modules(), dict(word.split("=") for word in words)
     for name in [*only, *parts]:
         if name in code.WITHOUT_NUMBERS:
-            raise UserError(f"{name} is part of no step's code ({code.WITHOUT_NUMBERS[name]}); leave it out")
+            raise UserError(f"{name} is part of no step's code ({code.WITHOUT_NUMBERS[name]}); remove it")
     if unknown := sorted(set(only) - set(new)):
         raise UserError(
-            f"no module '{unknown[0]}'{nearest(unknown[0], new)}; write names such as ctxgcd.losses.entropy"
+            f"unknown module '{unknown[0]}'{nearest(unknown[0], new)}; write names such as ctxgcd.losses.entropy"
         )
     with tempfile.TemporaryDirectory() as folder:
         before = Path(folder)
@@ -58,7 +58,7 @@ def main() -> None:
         if not changed:
             raise UserError(f"no module differs from {arguments.since}; {hint}")
         if same := [name for name in only if name not in changed]:
-            raise UserError(f"{same[0]} does not differ from {arguments.since}; leave it out, or {hint}")
+            raise UserError(f"{same[0]} does not differ from {arguments.since}; remove it, or {hint}")
         steps = {step: code.reached(*roots) for step, roots in code.steps().items()}
         asked = {name for of in steps.values() for name in of.modules} if arguments.only is None else set(only)
         kept = {name: digest for name, digest in new.items() if name in asked or name in parts}
@@ -66,7 +66,7 @@ def main() -> None:
             print(f"{counted(len(declared), 'module')} declared equal: {', '.join(declared)}")
             print(f"commit {FILE.relative_to(code.ROOT)} with the change")
         else:
-            print("nothing to declare: each changed module is new, in no step, or is declared equal already")
+            print("nothing to declare: each changed module is new, in no step, or already declared equal")
         made_by = _steps(before)
         differ = {step: why for step, of in steps.items() if (why := _difference(made_by.get(step), of))}
         print(
@@ -93,10 +93,10 @@ def _difference(before: dict[str, str] | None, now: code.Code) -> str:
 def _extract(revision: str, folder: Path) -> None:
     """Write a revision's code to a folder."""
     if not shutil.which("git"):
-        raise UserError("there is no git here, which knows the code before the change; install it")
+        raise UserError("git is not installed, but needed to read the code before the change; install it")
     packed = subprocess.run(["git", "archive", revision, "ctxgcd", "workflow"], cwd=code.ROOT, capture_output=True)
     if packed.returncode:
-        raise UserError(f"git knows no revision '{revision}' of this checkout: {packed.stderr.decode().strip()}")
+        raise UserError(f"unknown revision '{revision}': {packed.stderr.decode().strip()}; give a revision of this git")
     subprocess.run(["tar", "-x", "-C", str(folder)], input=packed.stdout, check=True)
 
 

@@ -1,4 +1,4 @@
-"""Extract what never changes: the trunk's output for the test view, or for a bank of train views."""
+"""Extract the outputs of the frozen trunk for the test view or for a bank of train views."""
 
 from __future__ import annotations
 

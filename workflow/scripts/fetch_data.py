@@ -1,4 +1,4 @@
-"""Fetch the official files of one benchmark that needs no account; a stopped fetch goes on where it stopped."""
+"""Download the official files of one benchmark that needs no account; an interrupted download is resumed."""
 
 from __future__ import annotations
 

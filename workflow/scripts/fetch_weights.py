@@ -1,4 +1,4 @@
-"""Fetch backbone weights from their address to the data folder, and check their sum."""
+"""Download backbone weights to the data folder and verify their SHA-256."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ def main() -> None:
     parser.add_argument("--weights", required=True, help="an address")
     parser.add_argument("--sha256", required=True, help="of the file")
     arguments = parser.parse_args()
-    print(f"{fetch_weights(arguments.weights, arguments.sha256)} is there, as its sum says")
+    print(f"{fetch_weights(arguments.weights, arguments.sha256)} is available and verified")
 
 
 if __name__ == "__main__":

@@ -44,7 +44,9 @@ def bring(link: Path, sources: dict[str, str]) -> None:
     if is_ready(link, sources):
         return
     if os.path.lexists(link) and not is_ours(link):
-        raise UserError(f"{link} exists but was not made by this Makefile; name another folder: make VENV=folder ...")
+        raise UserError(
+            f"{link} exists but was not made by this Makefile; choose another folder with `make VENV=folder ...`"
+        )
     folder = link.with_name(f"{link.name}-{_hash(sources)}")
     with locked(folder) as lock:
         if is_ready(link, sources):  # made by the process that this one has waited for
@@ -52,15 +54,15 @@ def bring(link: Path, sources: dict[str, str]) -> None:
         if not is_ready(folder, sources):
             used = link.exists()
             if used:
-                print(f"{changed(link, sources)}; the environment {folder} is made beside the one in use", flush=True)
+                print(f"{changed(link, sources)}; making a new environment in {folder}", flush=True)
             else:
-                print(f"the environment {folder} is made", flush=True)
+                print(f"making the environment {folder}", flush=True)
             make(folder, lock, f"{link} is unchanged" if used else "there is no environment yet")
             write_text(folder / f"{READY}{_hash(sources)}", json.dumps(sources))
         former = switch(link, folder)
-    print(f"{link} is {folder} now")
+    print(f"{link} now links to {folder}")
     if former and former.parent == folder.resolve().parent:
-        print(f"{former} is left for what still runs from it; delete it when nothing does")
+        print(f"{former} is kept for processes that still use it; delete it when none does")
 
 
 def made_from() -> dict[str, str]:
@@ -87,7 +89,7 @@ def is_ready(folder: Path, sources: dict[str, str]) -> bool:
         return False
     if not (folder / "bin" / "python").exists():
         raise UserError(
-            f"the Python that {folder.resolve()} was made with is gone; delete it and run the same command again"
+            f"the Python of {folder.resolve()} no longer exists; delete this folder and run the same command again"
         )
     return True
 
@@ -114,7 +116,7 @@ def locked(folder: Path) -> Iterator[int]:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            print(f"another process is making {folder}; waiting for it", flush=True)
+            print(f"waiting for another process that makes {folder}", flush=True)
             fcntl.flock(file, fcntl.LOCK_EX)
         except OSError:  # a file system without locks
             pass
@@ -133,7 +135,7 @@ def make(folder: Path, lock: int, otherwise: str) -> None:
         if status := subprocess.run(step, pass_fds=[lock]).returncode:
             clear(folder)
             raise UserError(
-                f"`python {' '.join(step[1:])}` failed with status {status}, so no environment is made; {otherwise}"
+                f"`python {' '.join(step[1:])}` failed with status {status}, so no environment was made; {otherwise}"
             )
 
 

@@ -1,4 +1,4 @@
-"""Pack what the GPU check needs on a machine without a network: the project, a few wheels, photographs."""
+"""Pack the files for the GPU check on a machine without a network: the project, some wheels and photographs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Pin a data folder by the sha256 of every file, or check it against its pins; for data too large to copy."""
+"""Write or check the SHA-256 of every file in a data folder, for data that is too large to copy."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Find a backbone's weights, check every key, and write them in timm's keys."""
+"""Load a backbone's weights, check every key, and write them with timm's keys."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def main() -> None:
     arguments = parser.parse_args()
     code.refuse_changed(arguments.code, code.script(code.WEIGHTS))
     digest = prepare(arguments.model, arguments.weights, arguments.crop, arguments.out, arguments.sha256)
-    print(f"weights of {arguments.model}: every key fits, sha256 {digest}")
+    print(f"weights of {arguments.model}: all keys match, sha256 {digest}")
 
 
 if __name__ == "__main__":

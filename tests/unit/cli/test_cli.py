@@ -162,7 +162,7 @@ def test_results_on_stdout_and_remarks_on_stderr(place: Path) -> None:
     assert people.returncode == programs.returncode == 0
     assert people.stdout.splitlines()[:2] == ["percent    All  Old  New", "v2       100.0    -    -"]
     assert people.stderr == programs.stderr
-    assert re.fullmatch("note: .* All alone is given, and no v1, which needs them\n", people.stderr)
+    assert re.fullmatch("note: .* so only All is computed, without v1\n", people.stderr)
     assert json.loads(programs.stdout) == api.evaluate(place / "predictions.csv", place / "truth.csv") | {
         "notes": [people.stderr.removeprefix("note: ").strip()]
     }

@@ -23,16 +23,16 @@ def test_one_labelled_class_of_a_handful_of_images(place: Place, tmp_path: Path)
     labels = place.labels("path,class\n0.png,x\n")
     found = place.discover(str(tmp_path / "out"), folder=tmp_path / "photos", labels=labels, classes=2)
     assert len(table(tmp_path / "out/predictions.csv")) == 4
-    assert any("batch_size is 5" in line for line in found["adapted"])
+    assert any("batch_size is reduced from" in line for line in found["adapted"])
 
 
 @pytest.mark.parametrize(
     ("changes", "problem"),
     [
-        ({"folder": Path("nowhere")}, "nowhere is no folder"),
+        ({"folder": Path("nowhere")}, "nowhere is not a folder"),
         ({"settings": "quik"}, "--settings: unknown preset 'quik'; did you mean 'quick'"),
         ({"backbone": "efficientnet_lite", "weights": None}, "did you mean 'efficientnet_lite0'"),
-        ({"weights": None}, f"--backbone {MODEL} needs its weights"),
+        ({"weights": None}, f"--backbone {MODEL} requires weights"),
         ({"weights": Path("nowhere.pth")}, "weights of test_efficientnet: nowhere.pth does not exist"),
         ({"backbone": "efficientnet_lite0"}, "do not fit"),
         ({"size": 4}, "--size is 4; give 8 to 1,024 pixels"),

@@ -59,7 +59,7 @@ def test_a_discovery_is_scored_as_the_docs_say(place: Place, out: Path, tmp_path
     scored = api.evaluate(*files, old=place.root / "labels.csv", allow_missing=True)
     assert (scored["n"], scored["classes"], scored["old_classes"]) == (38, 4, 2)
     assert scored["scores"][0]["old"] > 90
-    with pytest.raises(UserError, match=r"names none of the images .* but labelled ones, such as .*"):
+    with pytest.raises(UserError, match=r"has no image of .*, only labelled ones, such as .*"):
         api.evaluate(files[0], pd.read_csv(place.root / "labels.csv", sep=";").dropna())
 
 
@@ -77,7 +77,7 @@ def test_report(found: dict[str, Any], out: Path) -> None:
     assert "rose, &#34;wild&#34; &lt;b&gt;&amp;" in page
     assert "<b>" not in page
     assert "batch_size is reduced from 128 to 16, because there are only 51 images" in page
-    assert f"below {found['threshold']:.4f}, as 1% of the unlabelled" in page
+    assert f"below {found['threshold']:.4f}, as for 1% of the unlabelled" in page
     assert "1 repeated line skipped" in page
     assert "1 line without a class skipped" in page
 
@@ -155,7 +155,7 @@ def test_another_setting_or_other_images_start_clean(place: Place, tmp_path: Pat
     assert (mine / "predictions.csv").exists()  # refused before anything was touched
     place.discover(str(mine), folder=photos)
     said = capsys.readouterr().out
-    assert "with other images, seed" in said
+    assert "with different images, seed" in said
     assert "view bank" in said
     assert len(list(mine.glob("work/images-*"))) == 1
 
@@ -230,7 +230,9 @@ def test_room_for_the_training_is_checked(
     usage = shutil.disk_usage(mine)._replace(free=10_000_000)
     with monkeypatch.context() as patched:
         patched.setattr(shutil, "disk_usage", lambda folder: usage)
-        with pytest.raises(UserError, match=r"has 10 MB free, but training beside the discovery .* needs 2. MB more"):
+        with pytest.raises(
+            UserError, match=r"has 10 MB free, but training in addition to the discovery .* needs 2. MB more"
+        ):
             place.discover(str(mine), seed=1)
         assert place.discover(str(mine)) == found
 

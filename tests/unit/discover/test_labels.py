@@ -26,11 +26,15 @@ FIRST = "deep/er/000.jpg"
         ("", 4, r"other.csv is empty"),
         ("path,class\n", 4, r"other.csv labels no image; label some images of at least one known class"),
         (f"path,class\n{FIRST},\n", 4, r"labels no image"),
-        (f"path,klass\n{FIRST},iris\n", 4, r"has the columns path, klass, expected class"),
-        (f"{FIRST},iris\n", 4, r"other.csv line 1 is 'deep/er/000.jpg,iris', which names .* must be path,class"),
+        (f"path,klass\n{FIRST},iris\n", 4, r"has the columns path, klass, but expected class"),
+        (f"{FIRST},iris\n", 4, r"other.csv line 1 is 'deep/er/000.jpg,iris', which has no known .* must be path,class"),
         (f"sep=;\n{FIRST};iris\n", 4, r"other.csv line 2 is .*; the first line must be path,class"),
         (f"path,class,name\n{FIRST},0,iris\n", 4, r"has several columns .*: class and name; keep only one"),
-        (f"File,Label,Class_name\n{FIRST},0,iris\n", 4, r"has the columns class_name and label, .* call it class"),
+        (
+            f"File,Label,Class_name\n{FIRST},0,iris\n",
+            4,
+            r"has several columns .*: class_name and label; .* rename it to class",
+        ),
         (
             "path,class\ndeep/er/00.jpg,iris\n",
             4,
@@ -52,7 +56,7 @@ FIRST = "deep/er/000.jpg"
         (
             f"path,class\n{FIRST},iris\ndeep/er/003.PNG,ro\0se\n",
             4,
-            r"other.csv line 3 contains a NUL byte, .* delete it",
+            r"other.csv line 3 contains a NUL byte; delete it",
         ),
         (f'path,class\n{FIRST},a\n"no\t\nwhere.png",b\n', 4, r"is not in .*: line 4 'no\\t\\nwhere.png' \(did"),
         ("path,class\nbroken.jpg,iris\n", 4, r"no labelled image can be read"),
@@ -221,7 +225,7 @@ def test_names_that_no_table_can_keep(place: Place, out: Path, tmp_path: Path) -
     labels = place.labels("path,class\n0.png,x\n")
     found = place.discover(str(tmp_path / "out"), folder=photos, labels=labels, classes=2)
     assert (found["images"], found["unreadable"]) == (3, 3)
-    assert "3 images cannot be read: see unreadable.csv" in found["notes"]
+    assert "3 images cannot be read; see unreadable.csv" in found["notes"]
     unreadable = table(tmp_path / "out/unreadable.csv").set_index("path")["reason"].to_dict()
     assert unreadable == {
         "\\xe4/3.png": "its name is not UTF-8; rename it",

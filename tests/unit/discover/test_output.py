@@ -86,7 +86,7 @@ def test_what_differs_is_told_by_the_options_of_the_command(tmp_path: Path, caps
     asked = {"images": "1", "classes": 4, "preset": "quick", "crop": 96, "resize": 110, "seed": 0}
     compute(tmp_path, asked, "old")
     Output(tmp_path, asked | {"preset": "long", "crop": 224, "resize": 256}).begin()
-    assert "with other settings, size; it is kept" in capsys.readouterr().out
+    assert "with different settings, size; it is kept" in capsys.readouterr().out
     Output(tmp_path, asked | {"lr": 0.1}).begin()  # of a version with another value
     assert "with other lr; it is kept" in capsys.readouterr().out
 
@@ -176,8 +176,6 @@ def test_room_for_both_is_checked(tmp_path: Path) -> None:
     compute(tmp_path, OLD, "old")
     with pytest.raises(UserError, match=r"packing 9 images needs [\d,]+ MB more; free space"):
         Output(tmp_path, OLD).require_space(2**60, "packing 9 images")
-    said = (
-        f"{re.escape(str(tmp_path))} has .* packing 9 images beside the discovery that is kept there until then needs"
-    )
+    said = f"{re.escape(str(tmp_path))} has .* packing 9 images in addition to the discovery that is kept there"
     with pytest.raises(UserError, match=said):
         Output(tmp_path, NEW).require_space(2**60, "packing 9 images")

@@ -231,7 +231,7 @@ def test_without_old_and_new(tmp_path: Path) -> None:
     assert scores(found) == [80, None, None]
     assert scores(found, "v1") == [None, None, None]
     assert (found["old_classes"], found["old_share"]) == (None, None)
-    assert "no column old and --old names no class: All alone is given" in found["notes"][0]
+    assert "no column old and --old is not given, so only All is computed" in found["notes"][0]
 
 
 def test_images_on_one_side_alone(tmp_path: Path) -> None:

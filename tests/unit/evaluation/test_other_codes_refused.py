@@ -18,8 +18,8 @@ from tests.helpers.predictions import NAMED, PREDICTED, TRUTH, scores, written
     ("predictions", "truth", "options", "words"),
     [
         ("", TRUTH, {}, "predictions.csv is empty; write a line with column names"),
-        ("path,predicted\n", TRUTH, {}, "has no line below its column names"),
-        (PREDICTED, "path,class,old\n", {}, "truth.csv has no line below its column names"),
+        ("path,predicted\n", TRUTH, {}, "has no lines after the column names"),
+        (PREDICTED, "path,class,old\n", {}, "truth.csv has no lines after the column names"),
         ("path,guess\na.jpg,1\n", TRUTH, {}, "has the columns path, guess, but expected predicted or "),
         ("photo,predicted\na.jpg,1\n", TRUTH, {}, "has the columns photo, predicted, but expected path or file or"),
         (
@@ -58,16 +58,16 @@ from tests.helpers.predictions import NAMED, PREDICTED, TRUTH, scores, written
         (b"\x89PNG\r\n\x1a\n\x00\x01", TRUTH, {}, "predictions.csv is a binary file, such as an image"),
         (PREDICTED, b"PK\x03\x04\x00\xe4", {}, "truth.csv is a binary file"),
         (PREDICTED, TRUTH.replace(",1\n", ",maybe\n", 1), {}, "truth.csv line 2: old is 'maybe', expected 0 or 1"),
-        (PREDICTED, TRUTH.replace("cat,1", "cat,0", 1), {}, "makes the class 'cat' both old and new"),
+        (PREDICTED, TRUTH.replace("cat,1", "cat,0", 1), {}, "marks the class 'cat' both Old and New"),
         (PREDICTED, TRUTH, {"old": ["cta"]}, "--old names 'cta', which is neither a file nor a class of"),
-        (PREDICTED, TRUTH, {"old": []}, "names no class"),
+        (PREDICTED, TRUTH, {"old": []}, "lists no class"),
         (PREDICTED, TRUTH, {"old": ["CAT"]}, "; did you mean 'cat'?"),
         (PREDICTED, TRUTH.replace("cat", '"c\na\x1bt"'), {"old": ["c a t"]}, r"; did you mean 'c\na\x1bt'?"),
         (PREDICTED, TRUTH.replace("cat", "c\0at", 1), {}, "truth.csv line 2 contains a NUL byte"),
         (PREDICTED, TRUTH.replace("cat", '"c\nat"').replace("1\n", "0\n", 1), {}, r"makes the class 'c\nat' both"),
-        (PREDICTED, TRUTH, {"clusters": 2}, "has 3 clusters, more than the 2 of --clusters"),
+        (PREDICTED, TRUTH, {"clusters": 2}, "has 3 clusters, but --clusters is 2"),
         (PREDICTED, TRUTH, {"set": "test"}, "has no column role, so --set test cannot choose"),
-        (PREDICTED, TRUTH.replace("old", "role"), {}, "has no image of the role unlabelled, only 0, 1"),
+        (PREDICTED, TRUTH.replace("old", "role"), {}, "has no images with the role unlabelled, only 0, 1"),
         # Two columns of classes that differ, as where one of them was edited.
         (
             NAMED.replace("b.jpg,7,cat", "b.jpg,7,new 3"),
@@ -142,7 +142,7 @@ def test_predictions_are_no_truth(tmp_path: Path, truth: str, columns: str) -> N
     with pytest.raises(UserError) as raised:
         evaluate(first, second)
     assert str(raised.value) == (
-        f"{second} holds predictions, as its columns say ({columns}); give the predictions first and the truth second"
+        f"{second} contains predictions (columns {columns}); give the predictions first and the truth second"
     )
 
 
@@ -174,10 +174,10 @@ def test_labels_of_a_discovery_are_no_truth_of_its_predictions(tmp_path: Path) -
     with pytest.raises(UserError) as raised:
         evaluate(predictions, labels, allow_missing=True)
     assert str(raised.value) == (
-        f"{labels} names none of the images of {predictions} but labelled ones, such as 'y.jpg', which discover does "
+        f"{labels} has no image of {predictions}, only labelled ones, such as 'y.jpg', which discover does "
         "not predict; give the true classes of the unlabelled images"
     )
-    with pytest.raises(UserError, match=r"no image in common by path, as 'a.jpg' and 'z.jpg'; name the images alike"):
+    with pytest.raises(UserError, match=r"no image in common by path, as 'a.jpg' and 'z.jpg'; use the same names"):
         evaluate(*written(tmp_path, OF_DISCOVER, "path,class\nz.jpg,cat\n"))
 
 

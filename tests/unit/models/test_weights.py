@@ -114,10 +114,20 @@ def saved_as_told(sentence: str, folder: Path) -> Path:
 @pytest.mark.parametrize(
     ("suffix", "keys", "prefix", "place"),
     [
-        (".pth", [], "module.", "lies with the prefix 'module.'; save it alone"),
-        (".safetensors", [], "module.backbone.", "lies with the prefix 'module.backbone.'; save it alone"),
-        (".pth", ["model"], "", "lies under 'model'; save it alone"),
-        (".pth", ["state", "teacher"], "backbone.", "lies under 'state.teacher' with the prefix 'backbone.'; save it"),
+        (".pth", [], "module.", "is stored with the prefix 'module.'; save it to a separate file"),
+        (
+            ".safetensors",
+            [],
+            "module.backbone.",
+            "is stored with the prefix 'module.backbone.'; save it to a separate file",
+        ),
+        (".pth", ["model"], "", "is stored under 'model'; save it to a separate file"),
+        (
+            ".pth",
+            ["state", "teacher"],
+            "backbone.",
+            "is stored under 'state.teacher' with the prefix 'backbone.'; save it",
+        ),
     ],
 )
 def test_the_state_dict_that_fits_is_named(
@@ -144,8 +154,8 @@ def test_of_several_that_fit_all_are_named(state: dict[str, Tensor], tmp_path: P
     sentence = told(lambda: from_file(path))
     assert "(it contains student, teacher, epoch, args)" in sentence
     assert (
-        "; matching state dicts are under 'student' with the prefix 'module.backbone.' and under 'teacher' with the "
-        "prefix 'backbone.'; save one to a separate file: "
+        "; matching state dicts are stored under 'student' with the prefix 'module.backbone.' and under 'teacher' with "
+        "the prefix 'backbone.'; save one to a separate file: "
     ) in sentence
     torch.save(state, tmp_path / "plain.pth")
     assert from_file(saved_as_told(sentence, tmp_path)) == from_file(tmp_path / "plain.pth")
@@ -259,7 +269,7 @@ def test_dino_of_a_full_checkpoint_is_refused(dino: dict[str, Tensor], tmp_path:
     """The full release holds student and teacher; the backbone is one of their parts."""
     small = {name: value.flatten()[:1] for name, value in dino.items()}
     torch.save({"student": small, "teacher": small, "epoch": 400}, tmp_path / "a.pth")
-    assert "it holds student, teacher, epoch" in told(
+    assert "it contains student, teacher, epoch" in told(
         lambda: from_file(tmp_path / "a.pth", "vit_base_patch16_224.dino")
     )
     own = {f"backbone.{name}": value for name, value in small.items()}

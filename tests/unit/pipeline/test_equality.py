@@ -137,12 +137,12 @@ def test_the_command_declares_what_changed_since_a_revision(tmp_path: Path) -> N
     )
     assert step() != before
     assert declare("--reason", " ")[1].startswith("error: --reason is empty")
-    assert "git knows no revision 'nowhere'" in declare("--reason", "x", "--since", "nowhere")[1]
+    assert "unknown revision 'nowhere'" in declare("--reason", "x", "--since", "nowhere")[1]
     for word, expected in {
-        "ctxgcd.losses.entropie": "no module 'ctxgcd.losses.entropie'; did you mean 'ctxgcd.losses.entropy'?; write",
+        "ctxgcd.losses.entropie": "unknown module 'ctxgcd.losses.entropie'; did you mean 'ctxgcd.losses.entropy'?",
         "ctxgcd/losses/entropy.py": "did you mean 'ctxgcd.losses.entropy'?",
         "ctxgcd.errors": "ctxgcd.errors is part of no step's code (sentences for users); leave it out",
-        "ctxgcd.losses.info_nce": "ctxgcd.losses.info_nce does not differ from HEAD; leave it out, or if the change is",
+        "ctxgcd.losses.info_nce": "ctxgcd.losses.info_nce does not differ from HEAD; remove it, or if the change is",
     }.items():
         status, said = declare("--reason", "x", "--only", word)
         assert status == 2, said
@@ -169,4 +169,4 @@ def test_the_command_declares_what_changed_since_a_revision(tmp_path: Path) -> N
     assert status == 2
     assert "no module differs from HEAD; if the change is committed, give the revision before it" in said
     shutil.rmtree(place / ".git")
-    assert "git knows no revision 'HEAD' of this checkout: fatal: not a git repository" in declare("--reason", "x")[1]
+    assert "unknown revision 'HEAD': fatal: not a git repository" in declare("--reason", "x")[1]

@@ -109,7 +109,7 @@ def test_what_is_not_defined_is_not_compared() -> None:
 
 @pytest.mark.parametrize(
     ("changes", "words"),
-    [({"K": 51}, "differ in K"), ({"epoch": 8}, "differ in epoch"), ({"seed": 0}, "a seed occurs twice")],
+    [({"K": 51}, "different K"), ({"epoch": 8}, "different epoch"), ({"seed": 0}, "have a duplicate")],
 )
 def test_runs_of_one_row_must_be_alike(changes: dict[str, Any], words: str) -> None:
     metrics = [run("simgcd", seed, 40.0) for seed in (0, 1)] + [run("full-paper", 0, 41.0)]
@@ -212,7 +212,7 @@ def test_terms_are_averaged_over_seeds() -> None:
     assert listing.lines[1] == ["Full method (paper)", "9", "3", "80/80/80", "20/20/20"]
     assert listing.notes[-1] == "Terms act from epoch 0, but L_c of Full method (paper) from epoch 2."
     assert len(terms_table([], rows=["simgcd"], benchmark="cub50")) == 0
-    with pytest.raises(UserError, match="full-paper, seed 0 hold no sizes of the terms"):
+    with pytest.raises(UserError, match="full-paper, seed 0 have no sizes of the terms"):
         terms_table([run("full-paper", 0, 1.0)], rows=["full-paper"], benchmark="cub50")
 
 
@@ -249,7 +249,7 @@ def test_every_published_row_has_a_state() -> None:
         status(planned, mixed, built=[]).set_index(["table", "benchmark", "method"]).loc[("ssb", "cub", "simgcd")]
     )
     assert mixed_row["state"] == "only planned"
-    assert "differ in K" in mixed_row["why"]
+    assert "different K" in mixed_row["why"]
     listing = status_listing(frame)
     assert "1 reproduced, 2 only planned, 96 not possible here" in listing.title
     assert all(len(line) == len(listing.head) for line in listing.lines)

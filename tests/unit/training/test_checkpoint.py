@@ -62,7 +62,7 @@ def test_state_holds_tensors_and_plain_types(tmp_path: Path) -> None:
 
 WORDS = {
     **dict.fromkeys(("cut", "empty", "text"), "is damaged or was not written by ctxgcd"),
-    **dict.fromkeys(("list", "other kind"), "is no ctxgcd-state of ctxgcd"),
+    **dict.fromkeys(("list", "other kind"), "is not a file of kind ctxgcd-state"),
     "other schema": f"has schema 99, but this version reads schema {checkpoint.SCHEMAS['ctxgcd-state']}",
     "one bit": "is damaged: its content does not match its digest",
     "of another run": "is the checkpoint of another run",
@@ -125,7 +125,7 @@ def test_divergence_ends_in_a_sentence_and_keeps_the_state(
 
     monkeypatch.setattr(made.row.method, "losses", diverging)
     with pytest.raises(
-        UserError, match=r"in epoch 2 .*, so training diverged.*after epoch 1 is kept; lower lr"
+        UserError, match=r"in epoch 2 .*, so training diverged.*of epoch 1 is kept; decrease lr"
     ) as raised:
         made.train()
     assert f"in epoch 2 from step {IMAGES // 8 - 3} on (not finite there: cls)" in str(raised.value)

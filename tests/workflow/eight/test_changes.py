@@ -307,7 +307,7 @@ def test_runs_of_other_parameters_are_in_no_table(another: Project) -> None:
     value("protocols", "official", "lr", to=0.05)(another)
     (another.folder / f"results/main_{OWN}.csv").unlink()
     result = another.call("--cores", "1", f"results/main_{OWN}.csv")
-    refused(result, f"results/runs/{OWN}/full-paper/seed0 was made with other parameters than params.yaml asks for now")
+    refused(result, f"results/runs/{OWN}/full-paper/seed0 was made with other parameters than the current params.yaml")
 
 
 def test_another_way_to_estimate_k_trains_what_reads_it(another: Project) -> None:
