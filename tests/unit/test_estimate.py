@@ -68,7 +68,7 @@ def test_bounds() -> None:
     labels = labelled_half(truth, 3)
     assert estimate_k(features, labels, **HOW | {"most": 4})[0] == 4
     assert max(estimate_k(features, labels, **HOW | {"most": 1000})[1]) <= 24
-    with pytest.raises(UserError, match="3 labelled classes, and at most 3 may be tried"):
+    with pytest.raises(UserError, match="3 labelled classes, and the largest K to try is 3"):
         estimate_k(features, labels, **HOW | {"most": 3})
     with pytest.raises(UserError, match="label images"):
         estimate_k(features, np.full(24, -1), **HOW)
