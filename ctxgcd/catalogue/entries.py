@@ -61,8 +61,7 @@ class Entry:
         trains: whether the method trains a network; otherwise it clusters frozen features.
         ending: how the final classes are assigned.
         published: row -> key in the published results (tables/published.csv).
-        around: (values, epoch) -> number of images that a step adds to its batch. `values` are all values that the
-            method reads, here and below.
+        around: (all values that the method reads, epoch) -> number of images that a step adds to its batch.
         head_values: (values, feature dimension) -> number of parameters of the heads without the classifier.
         fault: values -> why a run with these values is refused, or an empty string.
         too_few: (values, number of training images) -> why this number of images is refused, or an empty string.

@@ -1,1 +1,1 @@
-"""k-means and exact nearest neighbours on frozen features."""
+"""Clustering: k-means, semi-supervised k-means, exact nearest neighbours and estimation of K."""

@@ -1,4 +1,4 @@
-"""How many classes are there? K estimated from frozen features and the labels of D^l alone (GCD, CVPR 2022)."""
+"""Estimation of the number of classes K from frozen features and the labels of D^l only (GCD, CVPR 2022)."""
 
 from __future__ import annotations
 
@@ -40,8 +40,8 @@ def estimate_k(
     least, most = len(np.unique(labels[labelled])) + 1, min(most, len(features))
     if not labelled.any() or least > most:
         raise UserError(
-            f"K cannot be estimated: {least - 1} labelled classes, and at most {most} may be tried; "
-            "label images, or raise `most` under estimate in params.yaml"
+            f"K cannot be estimated: there are {least - 1} labelled classes, and the largest K to try is {most}; "
+            "label more images, or increase estimate.most in params.yaml"
         )
     rows = features / np.linalg.norm(features, axis=1, keepdims=True).clip(min=1e-12)
     true, old = labels[labelled], np.ones(int(labelled.sum()), dtype=np.bool_)
@@ -52,7 +52,7 @@ def estimate_k(
         if k not in tried:
             clusters, _ = kmeans(rows, k, restarts=restarts, seed=seed, threads=threads)
             tried[k] = v2(clusters[labelled], true, old).all
-            print(f"K = {k}: {tried[k]:.1f}% of the labelled images are matched", flush=True)
+            print(f"K = {k}: accuracy {tried[k]:.1f}% on the labelled images", flush=True)
         return -tried[k]
 
     if least == most:
@@ -65,7 +65,7 @@ def estimate_k(
 def estimate_to(
     json_path: Path, csv_path: Path, split: pd.DataFrame, features: NDArray[np.floating], *, code: str, **how: Any
 ) -> None:
-    """Write the estimate with what it was made from (JSON) and every K tried with its accuracy (CSV).
+    """Write the estimate with its parameters (JSON) and every K tried with its accuracy (CSV).
 
     features: float [images, d] by image id, the test part included, which is not used. how: as for estimate_k.
     code: hash of the code that estimates, kept in the JSON.
@@ -76,4 +76,4 @@ def estimate_to(
     write_rows(csv_path, ("K", "accuracy"), ({"K": n, "accuracy": tried[n]} for n in sorted(tried)))
     content = {"schema": SCHEMA, "K": k, "accuracy": tried[k], "tried": len(tried), **how, "code": code}
     write_text(json_path, json.dumps(content, indent=1) + "\n")
-    print(f"K is estimated as {k}", flush=True)
+    print(f"estimated K: {k}", flush=True)

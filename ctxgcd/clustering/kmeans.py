@@ -1,4 +1,4 @@
-"""k-means with a fixed number of restarts and a seed, both always given: either changes the result."""
+"""k-means with a given number of restarts and a given seed; both change the result."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def kmeans(
 ) -> tuple[NDArray[np.int64], NDArray[np.floating]]:
     """Return each row's cluster and the centres: scikit-learn's k-means, best of `restarts` starts.
 
-    threads: more than one are faster and add the rows of a cluster in no fixed order, so results may round apart.
+    threads: several are faster, but sum the rows of a cluster in no fixed order, so results may round differently.
 
     features: float [N, d]. Returns int64 [N] in 0..clusters-1 and float [clusters, d]. Raises UserError when
     clusters is not in 1..N, or a feature is not finite.
@@ -28,7 +28,7 @@ def kmeans(
         raise UserError("k-means: some features are not finite; check the backbone's weights")
     if not 1 <= clusters <= len(features):
         raise UserError(
-            f"k-means with {clusters} clusters on {len(features)} images, expected 1 to {len(features)}: "
+            f"k-means has {clusters} clusters, but expected 1 to {len(features)} (the number of images); "
             "change the number of clusters"
         )
     model = KMeans(n_clusters=clusters, n_init=restarts, random_state=seed)
@@ -41,6 +41,6 @@ def kmeans(
 
 
 @cache
-def note_empty_clusters() -> None:
-    """Say once a process that clusters stay empty."""
+def _tell_alike() -> None:
+    """Print a note on empty clusters, once per process."""
     print("note: k-means has more clusters than there are distinct images, so some clusters are empty", flush=True)

@@ -1,4 +1,4 @@
-"""Exact nearest neighbours by cosine, in tiles: memory does not grow with the square of the images."""
+"""Exact nearest neighbours by cosine, computed in tiles, so that the memory does not grow quadratically."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def nearest(
     """
     n = len(features)
     if not 1 <= k < n:
-        raise UserError(f"{k} nearest neighbours among {n} images, expected 1 to {n - 1}: set another k")
+        raise UserError(f"k is {k}, but expected 1 to {n - 1} nearest neighbours among {n} images; change k")
     features, index = features.float(), torch.arange(n, device=features.device)
     tiles = index[own].split(chunk)
     around = (index[: tiles[0][0]], index[tiles[-1][-1] + 1 :])

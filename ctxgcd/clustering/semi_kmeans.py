@@ -1,4 +1,4 @@
-"""k-means in which the labelled images stay in their class: GCD (CVPR 2022), in batches on any device."""
+"""Semi-supervised k-means of GCD (CVPR 2022): labelled images keep their class. Runs in batches on any device."""
 
 from __future__ import annotations
 
@@ -52,14 +52,14 @@ def semi_supervised_kmeans(
             rows that could fill it.
     """
     if not features.isfinite().all():
-        raise UserError("semi-supervised k-means: some features are not finite; the training before it diverged")
+        raise UserError(
+            "semi-supervised k-means: some features are not finite, because the training diverged; decrease lr"
+        )
     free, pinned = labels < 0, labels >= 0
     old = labels[pinned].unique()
     fresh = clusters - len(old)
     if len(old) and int(old.max()) >= clusters:
-        raise UserError(
-            f"K is {clusters}, but the labelled images have {int(old.max()) + 1} classes; give a K of at least that"
-        )
+        raise UserError(f"K is {clusters}, but the labelled images have {int(old.max()) + 1} classes; give a larger K")
     if fresh > int(free.sum()):
         raise UserError(
             f"K is {clusters}: {fresh} new classes for {int(free.sum())} unlabelled images; give a smaller K"

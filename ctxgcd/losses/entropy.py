@@ -1,4 +1,4 @@
-"""How far the mean prediction is from uniform: the regulariser of L_cls, equation `cls` of docs/methods.md."""
+"""Mean-entropy regularisation: the regulariser of L_cls, equation `cls` of docs/methods.md."""
 
 from __future__ import annotations
 

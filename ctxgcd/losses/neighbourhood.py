@@ -47,7 +47,7 @@ def paper(z: Tensor, same_context: Tensor, delta: float) -> Tensor:
 
 
 def released(projections: Tensor, same_context: Tensor, delta: float) -> Tensor:
-    """Return L_n as the released code computes it: a float32 number to log, cut off from the graph.
+    """Return L_n as the released code computes it: a float32 value for logging, detached from the graph.
 
     s*d^2 + (1-s)*max(0, delta - d)^2 with the Euclidean distance d of the raw projections. The released code
     computes d without gradient, so this term trains nothing.
@@ -60,7 +60,7 @@ def released(projections: Tensor, same_context: Tensor, delta: float) -> Tensor:
 
 @full_precision
 def mended(projections: Tensor, same_context: Tensor, delta: float) -> Tensor:
-    """Return the released form of L_n with the gradient it lacks: our guess at what was meant to run.
+    """Return the released form of L_n with a gradient: our guess at the intended loss.
 
     Two equal rows (an image drawn twice) have distance 0, where the direction of push is undefined: the
     gradient of such a pair is 0.

@@ -69,7 +69,7 @@ def released_pairs(projections: Tensor, pseudo: Tensor, k: int) -> Tensor:
 
 @torch.no_grad()
 def mutual_over_dataset(nearest: Tensor, image_ids: Tensor, pseudo: Tensor) -> Tensor:
-    """Return C_k with N_k taken over the whole data set instead of the batch.
+    """Return C_k with N_k over the whole dataset instead of the batch.
 
     Rows are mutual when each one's image is in the list of the other's; rows of one image always are.
 

@@ -1,1 +1,1 @@
-"""One file per method: what it trains and its loss terms. A method receives features, never fetches them."""
+"""Methods: one file for each method with its network and loss terms. Methods receive features as arguments."""

@@ -1,4 +1,4 @@
-"""The method of a run."""
+"""Creates the method of a run."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ctxgcd.errors import UserError, nearest
 
 
 def method_of(parameters: Mapping[str, Any]) -> Any:
-    """Return the method of a run's parameters. Raises UserError where it trains a term that no entry has."""
+    """Return the method of a run's parameters. Raises UserError for a term that is missing in the catalogue."""
     method = load(parameters["method"], parameters.get("modifiers", ()))(completed(parameters))
     for term in method.terms() if METHODS[parameters["method"]].trains else ():
         if term not in (valid := all_terms()):

@@ -1,4 +1,4 @@
-"""Methods whose classes are those of their network's classifier."""
+"""Methods that predict classes with their network's classifier."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ CHUNK = 8192  # images whose features are held at a time
 
 
 class ByClassifier(Method):
-    """The class is the argmax of what the network's `classify` gives for a feature."""
+    """Predicts the argmax of the network's `classify`."""
 
     def discover(
         self, network: Any, features: Callable[[Tensor], Tensor], labels: Tensor, unlabelled: Tensor, test: Tensor

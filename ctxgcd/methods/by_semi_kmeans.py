@@ -1,4 +1,4 @@
-"""Methods whose classes are the clusters of semi-supervised k-means on the trained features."""
+"""Methods that predict classes with semi-supervised k-means on the trained features."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ctxgcd.methods.method import Discovery, Method
 
 
 class BySemiKMeans(Method):
-    """Semi-supervised k-means on the features of all training images; a test image goes to the nearest centre."""
+    """Runs semi-supervised k-means on the features of all training images; test images get the nearest centre."""
 
     def discover(
         self, network: Any, features: Callable[[Tensor], Tensor], labels: Tensor, unlabelled: Tensor, test: Tensor

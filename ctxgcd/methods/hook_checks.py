@@ -1,4 +1,4 @@
-"""What the hooks of a method return, checked where the loop takes it: one sentence names the hook and the fault."""
+"""Checks of the return values of a method's hooks; the error message names the hook and the problem."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ctxgcd.methods.step import Group, Losses, Plan
 
 
 def returned(method: object, hook: str, value: Any, kind: type[Any]) -> Any:
-    """Return what a hook returned. Raises UserError unless it is a `kind`."""
+    """Return the value of a hook. Raises UserError unless it is a `kind`."""
     if not isinstance(value, kind):
         _refuse(method, hook, f"returns {_type(value)}; return a {kind.__name__}")
     return value
@@ -37,7 +37,7 @@ def check_rate(method: object, value: Any) -> None:
 
 
 def check_plan(method: Any, plan: Any, images: int) -> None:
-    """Raise UserError unless it is a plan of groups of the training images, whose numbers have columns.
+    """Raise UserError unless the value is a plan with groups of training images and logged columns.
 
     images: number of training images; ids are below it.
     """
@@ -60,12 +60,12 @@ def check_plan(method: Any, plan: Any, images: int) -> None:
     for name, of_steps in ids.items():
         every = torch.cat(of_steps)
         if bool(((every < 0) | (every >= images)).any()):
-            fault = f"gives ids in group '{name}' that are no training images; give ids from 0 to {images - 1}"
+            fault = f"gives ids in group '{name}' that are not training images; give ids from 0 to {images - 1}"
             _refuse(method, "before_epoch", fault)
 
 
 def check_losses(method: Any, found: Any, weights: Any) -> None:
-    """Raise UserError unless terms, weights and further columns are those that the method states."""
+    """Raise UserError unless terms, weights and further columns are those declared by the method."""
     returned(method, "losses", found, Losses)
     returned(method, "weights", weights, Mapping)
     known(method, "losses", found.terms, method.terms(), "term", "terms()")
@@ -78,7 +78,7 @@ def check_losses(method: Any, found: Any, weights: Any) -> None:
 
 
 def shapes(network: nn.Module) -> dict[str, tuple[int, ...]]:
-    """The shape of each tensor that the checkpoint holds."""
+    """Return the shape of each tensor in the checkpoint."""
     return {name: tuple(value.shape) for name, value in network.state_dict().items()}
 
 
@@ -89,7 +89,7 @@ def check_epoch(
     begun: Mapping[str, tuple[int, ...]],
     now: Mapping[str, tuple[int, ...]],
 ) -> None:
-    """Raise UserError where a term that acts was not given, or the checkpoint could not be loaded again.
+    """Raise UserError if an active term is missing, or if the checkpoint cannot be loaded again.
 
     row: the epoch's row of history.csv; begun, now: `shapes` of the network before the training and after the epoch.
     """

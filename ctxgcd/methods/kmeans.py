@@ -11,7 +11,7 @@ from ctxgcd.clustering.kmeans import kmeans
 
 
 class KMeans:
-    """k-means on D^u; an image of the test part gets the nearest centre. `p` holds the run's resolved parameters."""
+    """k-means on D^u; test images get the nearest centre. `p`: the run's resolved parameters."""
 
     def __init__(self, parameters: dict[str, Any]) -> None:
         self.p = parameters

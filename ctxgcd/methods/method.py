@@ -1,4 +1,4 @@
-"""What a method is to the training: its network, the plan of an epoch, its loss terms, its predictions."""
+"""The interface of methods: network, plan of an epoch, loss terms and predictions."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from ctxgcd.models.network import TailNetwork
 
 @dataclass(frozen=True)
 class Discovery:
-    """Class ids int64 of D^u and of the test part, and the tensors beside the network that gave them."""
+    """Predicted class ids int64 of D^u and the test part, and tensors used for them that are not in the network."""
 
     unlabelled: Tensor
     test: Tensor
@@ -34,12 +34,12 @@ class Discovery:
 
 
 class Clustering(Protocol):
-    """A method that trains nothing and clusters frozen features."""
+    """A method without training that clusters frozen features."""
 
     def cluster(
         self, unlabelled: NDArray[np.floating], test: NDArray[np.floating]
     ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.floating]]:
-        """Clusters of D^u and of the test part, by their frozen features [n, d], and the centres [K, d]."""
+        """Return clusters of D^u and the test part from their frozen features [n, d], and the centres [K, d]."""
         ...
 
 
@@ -52,7 +52,7 @@ class Method(ABC):
     measured by further backward passes.
     """
 
-    logged: ClassVar[tuple[str, ...]] = ()  # columns of history.csv beside the terms
+    logged: ClassVar[tuple[str, ...]] = ()  # further columns of history.csv
     decays_all: ClassVar[bool] = False  # weight decay on biases and 1-d parameters too
 
     def __init__(self, parameters: dict[str, Any]) -> None:
@@ -61,28 +61,28 @@ class Method(ABC):
     # -- before the training ---------------------------------------------------------------------------------
 
     def cut(self, net: nn.Module) -> Backbone:
-        """The backbone's frozen trunk and its tail, with the parameters that train marked by requires_grad.
+        """Return the frozen trunk and the tail of the backbone; trainable parameters have requires_grad set.
 
-        net: the timm model, frozen. A method with a cut of its own needs fresh views: kept ones are of this cut.
+        net: the timm model, frozen. A method that overrides `cut` cannot use cached views, which depend on this cut.
         """
         return backbone.cut(net, self.p["tail_blocks"])
 
     @abstractmethod
     def network(self, tail: nn.Module, dim: int, old_classes: int) -> TailNetwork:
-        """The tail with this method's heads; dim: length of the tail's feature."""
+        """Return the tail with this method's heads; dim: dimension of the tail's features."""
 
     def stage(self) -> Method | None:
-        """A method that trains the same network before epoch 0, with epochs, optimiser and checkpoint of its own."""
+        """Return a method that trains the same network before epoch 0, with its own epochs and checkpoint."""
         return None
 
     def prepare(self, network: Any, look: Look) -> None:
-        """Change parameters and buffers once, after the stage and before epoch 0; not repeated when a run resumes.
+        """Change values of parameters and buffers once, after the stage and before epoch 0, not when a run resumes.
 
-        Their values alone: which parameters train, and what there is, is as `cut` and `network` made it.
+        It must not add, remove or freeze parameters; these are defined by `cut` and `network`.
         """
 
     def optimisers(self, network: TailNetwork) -> list[torch.optim.Optimizer]:
-        """The optimisers, all of which step; also called when a run resumes, with the network as it was saved."""
+        """Return the optimisers, which all step; also called when a run resumes, with the saved network."""
         named = list(network.named_parameters())
         tail = [(name, parameter) for name, parameter in named if name.startswith("tail.")]
         heads = [(name, parameter) for name, parameter in named if not name.startswith("tail.")]
@@ -96,38 +96,38 @@ class Method(ABC):
     # -- an epoch --------------------------------------------------------------------------------------------
 
     def learning_rate(self, epoch: int) -> float:
-        """The learning rate of an epoch, a column of history.csv."""
+        """Return the learning rate of an epoch, a column of history.csv."""
         return cosine_lr(epoch, self.p["epochs"], self.p["lr"], self.p["lr_floor"])
 
     def schedule(self, optimisers: Sequence[torch.optim.Optimizer], epoch: int) -> None:
-        """Set what changes in the parameter groups before an epoch: `lr` to `learning_rate` times the group's `factor`.
+        """Update the parameter groups before an epoch: set `lr` to `learning_rate` times the group's `factor`.
 
-        A group without a `factor` stays as it is.
+        Groups without a `factor` are not changed.
         """
         for group in (group for optimiser in optimisers for group in optimiser.param_groups):
             if "factor" in group:
                 group["lr"] = self.learning_rate(epoch) * group["factor"]
 
     def before_epoch(self, network: Any, look: Look) -> Plan:
-        """The steps of an epoch; buffers of the network may be changed."""
+        """Return the steps of an epoch; may change buffers of the network."""
         return Plan(look.sampled(self.p["batch_size"]))
 
     # -- a step ----------------------------------------------------------------------------------------------
 
     @abstractmethod
     def terms(self) -> dict[str, int]:
-        """The loss terms by their names in history.csv, each with the first epoch in which it acts."""
+        """Return the loss terms by their names in history.csv, each with its first epoch."""
 
     @abstractmethod
     def weights(self, batch: Batch) -> dict[str, float]:
-        """What multiplies each term in the loss of a step."""
+        """Return the weight of each term in the loss of a step."""
 
     @abstractmethod
     def losses(self, network: Any, batch: Batch) -> Losses:
-        """The terms of a step, not yet weighted, in the order in which they are summed."""
+        """Return the unweighted terms of a step, in the order of their sum."""
 
     def after_step(self, network: Any, batch: Batch, kept: Mapping[str, Any]) -> None:
-        """Change buffers of the network after the optimisers have stepped; called without gradient."""
+        """Change buffers of the network after the optimiser steps; called without gradient."""
 
     # -- after the training ----------------------------------------------------------------------------------
 
@@ -135,7 +135,7 @@ class Method(ABC):
     def discover(
         self, network: Any, features: Callable[[Tensor], Tensor], labels: Tensor, unlabelled: Tensor, test: Tensor
     ) -> Discovery:
-        """Give a class to each image of D^u and of the test part, after the last epoch.
+        """Predict the class of each image of D^u and the test part, after the last epoch.
 
         Args:
             features: ids int64 [n] -> float32 [n, dim], the tail's feature of the test view.
@@ -144,26 +144,26 @@ class Method(ABC):
         """
 
     def collapsed(self, last: Mapping[str, Any]) -> bool:
-        """Whether the projections of the last epoch were all alike, by its row of history.csv.
+        """Return whether the projections have collapsed in the last epoch, given its row of history.csv.
 
-        InfoNCE is then that of chance, log(2B - 1), and the contrastive terms have next to no gradient.
+        InfoNCE is then at chance level, log(2B - 1), and the contrastive terms have almost no gradient.
         """
         return "info_nce" in last and abs(last["info_nce"] - math.log(2 * self.p["batch_size"] - 1)) < 1e-3
 
     # -- shared ----------------------------------------------------------------------------------------------
 
     def columns(self) -> Sequence[str]:
-        """Columns of history.csv."""
+        """Return the columns of history.csv."""
         return ("epoch", "lr", *self.logged, "loss", *self.terms())
 
     def representation_weights(self) -> dict[str, float]:
-        """The weights of the terms of L_rep."""
+        """Return the weights of the terms of L_rep."""
         supervised_weight = self.p["supervised_weight"]
         info_nce_weight, sup_con_weight = self.p["info_nce_weight"], self.p["sup_con_weight"]
         return {"info_nce": info_nce_weight * (1 - supervised_weight), "sup_con": sup_con_weight * supervised_weight}
 
     def representation(self, projections: Tensor, labels: Tensor) -> dict[str, Tensor]:
-        """The terms of L_rep on raw projections [2M, p]; labels int64 [M], -1 where unlabelled."""
+        """Return the terms of L_rep on raw projections [2M, p]; labels int64 [M], -1 for unlabelled images."""
         z = normalize(projections, dim=1)
         return {
             "info_nce": info_nce(z, self.p["info_nce_temperature"]),

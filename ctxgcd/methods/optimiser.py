@@ -1,4 +1,4 @@
-"""Which parameters are decayed."""
+"""Parameter groups for weight decay."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Values that change once an epoch; epochs count from 0."""
+"""Schedules of values that change in each epoch; epochs are counted from 0."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def teacher_temperature(epoch: int, warmup_epochs: int, start: float, end: float
     released code goes `linear`; its paper says `cosine`. Raises UserError for another shape.
     """
     if shape not in SHAPES:
-        raise UserError(f"teacher schedule '{shape}', expected one of {', '.join(SHAPES)}{nearest(shape, SHAPES)}")
+        raise UserError(f"unknown teacher schedule '{shape}'{nearest(shape, SHAPES)}; valid: {', '.join(SHAPES)}")
     if epoch >= warmup_epochs:
         return end
     progress = epoch / max(warmup_epochs - 1, 1)

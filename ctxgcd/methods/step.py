@@ -1,4 +1,4 @@
-"""What passes between the loop and a method: a look before an epoch, the plan of its steps, a step's batch."""
+"""Data exchanged between the training loop and a method: inputs of a plan, the plan of an epoch, and batches."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ from ctxgcd.utils.seeding import generator
 
 @dataclass(frozen=True)
 class Group:
-    """Images of a step that have their own pass of the trunk.
+    """Images of a step with a separate forward pass of the trunk.
 
     The views of the group `sampled` come one after another from a random stream; in any other group they depend on
     seed, epoch, step, the image and how often it has occurred in such groups of the step.
 
     Attributes:
         ids: int64 [n] on the host; an image may occur more than once.
-        given: integers that travel with them to the batch, each int64 [n, ...] on the host.
+        given: further integers passed to the batch, each int64 [n, ...] on the host.
     """
 
     ids: Tensor
     given: Mapping[str, Tensor] = field(default_factory=dict)
 
 
-Step = Mapping[str, Group]  # by name; the order of the groups is that of their passes
+Step = Mapping[str, Group]  # groups by name, in the order of their forward passes
 
 
 @dataclass(frozen=True)
@@ -37,9 +37,9 @@ class Plan:
     """The steps of an epoch.
 
     Attributes:
-        steps: what each one is made of.
-        told: numbers of this epoch for history.csv, known before it begins; keys of the method's `logged`.
-        fresh_optimiser: whether momentum and other state of the optimisers start anew.
+        steps: the groups of each step.
+        told: values of this epoch for history.csv that are known before it starts; keys of the method's `logged`.
+        fresh_optimiser: whether the state of the optimisers, such as momentum, is reset.
     """
 
     steps: Sequence[Step]
@@ -49,15 +49,15 @@ class Plan:
 
 @dataclass(frozen=True)
 class Look:
-    """What a method may look at before an epoch. None of it has a gradient.
+    """The data that a method can use before an epoch, without gradients.
 
     Attributes:
         epoch: counted from 0.
         labels: int64 [N], the class of each training image of D^l, -1 for D^u; on the device.
         features: ids int64 [n] -> float32 [n, dim], the tail's feature of the test view of training or test images.
-        train_features: (ids of training images, a stream) -> the same of one fresh train view.
-        nearest: (features float [N, d] of length 1, k) -> int64 [N, k], each row's nearest others by cosine.
-        stream: name -> a generator of this seed and epoch; ValueError where the training has a stream of that name.
+        train_features: (ids of training images, a stream) -> the same for one new train view.
+        nearest: (L2-normalised features float [N, d], k) -> int64 [N, k], the nearest other rows by cosine.
+        stream: name -> a generator of this seed and epoch; raises ValueError for a name reserved by the training.
     """
 
     epoch: int
@@ -68,7 +68,7 @@ class Look:
     stream: Callable[[str], torch.Generator]
 
     def sampled(self, batch_size: int) -> list[Step]:
-        """The default steps: one group `sampled`, about half of it labelled (images/sampler.py)."""
+        """Return the default steps: one group `sampled`, about half of it labelled (images/sampler.py)."""
         drawn = draw_batches(self.labels.cpu() >= 0, batch_size, self.stream("sampler"))
         return [{"sampled": Group(ids)} for ids in drawn]
 
@@ -79,7 +79,7 @@ class Rows:
 
     Attributes:
         views: the trunk's output for two train views of the n images [2n, ...], view 1's rows then view 2's.
-        ids, labels: int64 [n]; the label is -1 where the image is unlabelled.
+        ids, labels: int64 [n]; the label is -1 for an unlabelled image.
         given: as in the plan.
     """
 
@@ -91,9 +91,9 @@ class Rows:
 
 @dataclass(frozen=True)
 class Batch:
-    """One step's input: its groups by name, which step of how many of which epoch it is, and its random streams.
+    """The input of a step: groups by name, the numbers of step and epoch, and random streams.
 
-    streams: what the names of its random streams start with; a stage's differ from those of the training after it.
+    streams: prefix of the names of random streams, which differs between a stage and the training after it.
     """
 
     groups: Mapping[str, Rows]
@@ -108,13 +108,13 @@ class Batch:
         return self.groups["sampled"]
 
     def stream(self, name: str) -> torch.Generator:
-        """A generator of seed, name, epoch and step: a second evaluation of the losses draws alike."""
+        """Return a generator of seed, name, epoch and step; a second evaluation draws the same numbers."""
         return generator(self.seed, f"{self.streams}{name}/{self.step}", self.epoch)
 
 
 @dataclass(frozen=True)
 class Losses:
-    """What `Method.losses` returns.
+    """The return value of `Method.losses`.
 
     Attributes:
         terms: scalars by name, in the order in which their weighted sum is formed.
@@ -128,7 +128,7 @@ class Losses:
 
 
 def weighted(terms: Mapping[str, Tensor], weights: Mapping[str, float]) -> Tensor:
-    """The loss: the sum of the terms, each times its weight."""
+    """Return the loss, the weighted sum of the terms."""
     loss = sum(weights[name] * value for name, value in terms.items())
     assert isinstance(loss, Tensor)
     return loss

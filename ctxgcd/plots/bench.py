@@ -1,4 +1,4 @@
-"""Figures of the bench: cost against the number of images, and where a training step's time goes."""
+"""Figures of the bench: cost against the number of images, and the time of the parts of a training step."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Training curves: one small panel a loss term, mean and range over seeds."""
+"""Training curves: one panel for each loss term, with mean and range over seeds."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def training_curves(histories: Mapping[str, Sequence[pd.DataFrame]], out: Path, 
     terms start. Terms that no run has get no panel. UserError when there is no history."""
     drawn = {row: pd.concat(runs) for row, runs in histories.items() if any(len(run) for run in runs)}
     if not drawn:
-        raise UserError(f"no training history to draw in {out.name}: expected history.csv with at least one epoch")
+        raise UserError(f"{out.name} has no training history to draw; give history.csv files with at least one epoch")
     symbols = {"loss": LOSS, **{name: term.symbol for name, term in all_terms().items()}}
     panels = [t for t in symbols if any(t in h and h[t].notna().any() for h in drawn.values())]
     starts = sorted({start for runs in histories.values() if runs and (start := late_start(runs)) is not None})

@@ -39,7 +39,7 @@ def project(features: NDArray[np.floating], seed: int) -> NDArray[np.float32]:
     On one thread: several sum in an order that changes the picture. UserError for fewer than 4 points or 2
     dimensions, and for values that aren't finite."""
     if features.ndim != 2 or features.shape[0] < 4 or features.shape[1] < 2:
-        raise UserError(f"an embedding needs at least 4 images with 2 features each, got shape {features.shape}")
+        raise UserError(f"an embedding needs at least 4 images with 2 features each, found shape {features.shape}")
     if not np.isfinite(features).all():
         raise UserError("an embedding needs finite features, but some are NaN or infinite")
     perplexity = min(30.0, (len(features) - 1) / 3)
@@ -87,7 +87,7 @@ def embedding(
     is_old = np.asarray(list(old), dtype=bool)
     if not len(features) == len(truth) == len(guess) == len(is_old):
         lengths = (len(features), len(truth), len(is_old), len(guess))
-        raise UserError(f"an embedding needs one class, old flag and prediction an image, got lengths {lengths}")
+        raise UserError(f"an embedding needs one class, old flag and prediction per image, found lengths {lengths}")
     n = len(features)
     if n > max_points:
         kept = np.sort(np.random.default_rng(seed).choice(n, max_points, replace=False))

@@ -1,4 +1,4 @@
-"""The colours of classes, by their place: the same in figures and on pages."""
+"""Colours of classes, the same in figures and in the report."""
 
 from __future__ import annotations
 

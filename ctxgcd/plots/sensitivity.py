@@ -1,4 +1,4 @@
-"""Sensitivity curves: accuracy against each parameter, measured beside published."""
+"""Sensitivity curves: measured and published accuracy against each parameter."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def sensitivity_curves(long: pd.DataFrame, out: Path, title: str) -> None:
     empty."""
     data = long[(long["set"] == COMPARED[0]) & (long["metric"] == COMPARED[1])]
     if data.empty:
-        raise UserError(f"no sensitivity run to draw in {out.name}: expected rows such as full-paper+lambda_n=0.3")
+        raise UserError(f"{out.name} has no sensitivity runs to draw; give rows such as full-paper+lambda_n=0.3")
     benchmarks, parameters = list(dict.fromkeys(data["benchmark"])), list(dict.fromkeys(data["parameter"]))
     has_published = any(data[f"{quantity}_published"].notna().any() for quantity in QUANTITIES)
     with figure(out, max(3.3 * len(parameters), 6.0), 3.0 * len(benchmarks) + 1.0) as drawing:

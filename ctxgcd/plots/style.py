@@ -1,4 +1,4 @@
-"""One look for all figures: the Agg backend without pyplot, safe colours, plain texts, atomic files."""
+"""The style of all figures: Agg backend without pyplot, colours for colour blindness, plain texts, atomic files."""
 
 from __future__ import annotations
 
