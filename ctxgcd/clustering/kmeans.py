@@ -41,6 +41,6 @@ def kmeans(
 
 
 @cache
-def _tell_alike() -> None:
+def note_empty_clusters() -> None:
     """Print a note on empty clusters, once per process."""
     print("note: k-means has more clusters than there are distinct images, so some clusters are empty", flush=True)
