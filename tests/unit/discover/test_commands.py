@@ -116,7 +116,7 @@ TO = ("discover photos --labels l.csv --classes 2 --out", "predict model photos 
         ("predict model locked/photos --out o.csv", "locked/photos cannot be read or written (Permission denied)"),
         ("predict model photos --out shut/p.csv", "shut/p.csv cannot be read or written (Permission denied)"),
         ("predict model photos --out locked/p.csv", "locked/p.csv cannot be read or written (Permission denied)"),
-        ("predict model photos --out photos", "photos is a folder; name a file"),
+        ("predict model photos --out photos", "photos is a folder; give the path of a file"),
         (
             "predict model photos --out l.csv",
             "l.csv exists and was not written by `ctxgcd predict`; choose another file",
@@ -139,7 +139,7 @@ TO = ("discover photos --labels l.csv --classes 2 --out", "predict model photos 
         (f"predict {LONG} photos", f"{LONG}/model.pt cannot be read or written (File name too long)"),
         ("export model shut/x.onnx", "shut/x.onnx cannot be read or written (Permission denied); check the folder"),
         (f"export model {LONG}", f"{LONG} cannot be read or written (File name too long); give a shorter name"),
-        ("export model photos", "photos is a folder; name a file"),
+        ("export model photos", "photos is a folder; give the path of a file"),
         ("export locked/model x.onnx", "locked/model/model.pt cannot be read or written (Permission denied)"),
         ("evaluate l.csv l.csv --old locked/old.txt", "locked/old.txt cannot be read or written (Permission denied)"),
         ("evaluate l.csv locked/l.csv", "locked/l.csv cannot be read (Permission denied)"),
