@@ -19,7 +19,7 @@ from ctxgcd.evaluation.score_run import PREDICTION_COLUMNS
 from ctxgcd.pipeline import code
 from ctxgcd.plots.embedding import read_features
 from ctxgcd.utils.files import read_object, read_rows, refusals_named, require_writable, write_text
-from tests.helpers.places import ROOT
+from tests.helpers.places import ENVIRONMENT, ROOT
 
 AGAIN = "is damaged; delete it and run the same command again"
 IMAGES = range(8)
@@ -161,6 +161,6 @@ def test_a_script_ends_with_the_sentence_alone(tmp_path: Path, script: str) -> N
     name, words = SCRIPTS[script]
     (tmp_path / "run" / name).write_bytes(b"")
     call = [sys.executable, str(ROOT / f"workflow/scripts/{script}.py"), *words.split()]
-    done = subprocess.run(call, cwd=tmp_path / "run", capture_output=True, text=True)
+    done = subprocess.run(call, cwd=tmp_path / "run", env=ENVIRONMENT, capture_output=True, text=True)
     assert (done.returncode, done.stderr) == (2, f"error: {name} {AGAIN}\n")
     assert not list((tmp_path / "run").glob("out*"))
