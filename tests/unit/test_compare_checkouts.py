@@ -61,5 +61,5 @@ def test_what_is_no_checkout_is_refused(checkout: str) -> None:
     command = [sys.executable, "workflow/scripts/compare_checkouts.py", ".", checkout]
     done = subprocess.run(command, cwd=ROOT, env={"PYTHONPATH": str(ROOT)}, capture_output=True, text=True)
     assert done.returncode == 2
-    assert done.stderr.startswith(f"error: {'docs holds no Snakefile' if checkout == 'docs' else repr(checkout)}")
+    assert done.stderr.startswith(f"error: {'docs contains no Snakefile' if checkout == 'docs' else repr(checkout)}")
     assert done.stderr.count("\n") == 1

@@ -38,7 +38,7 @@ def test_the_name_of_kept_features_is_read_back(features: Features) -> None:
 
 @pytest.mark.parametrize("name", ["", "test_view-tail0", "view_bank-tail0-views4-float32", "test_view-tail0-float16"])
 def test_other_names_are_no_kept_features(name: str) -> None:
-    with pytest.raises(ValueError, match="kept features"):
+    with pytest.raises(ValueError, match="cached features"):
         Features.of(name)
 
 

@@ -86,7 +86,7 @@ def test_a_row_without_runs_and_a_score_without_a_value_are_gaps() -> None:
 def test_runs_that_differ_are_not_averaged(change: dict[str, Any]) -> None:
     runs = [run("simgcd", 0, (60.0, 65.0, 57.0)), run("simgcd", 1, (60.0, 65.0, 57.0), **change)]
     key, value = next(iter(change.items()))
-    with pytest.raises(UserError, match=rf"cub.*differ in {key} .*simgcd/seed0 has .*simgcd/seed1 has {value}"):
+    with pytest.raises(UserError, match=rf"cub.*different {key} .*simgcd/seed0 has .*simgcd/seed1 has {value}"):
         long(runs, ["simgcd"])
 
 
@@ -100,7 +100,7 @@ def test_rows_of_one_benchmark_must_share_the_split_but_not_K() -> None:
 
 def test_bad_input_is_refused_in_one_sentence() -> None:
     good = run("simgcd", 0, (60.0, 65.0, 57.0))
-    with pytest.raises(UserError, match="twice"):
+    with pytest.raises(UserError, match="duplicate"):
         long([good, good], ["simgcd"])
     with pytest.raises(UserError, match="schema 2"):
         long([good | {"schema": 2}], ["simgcd"])

@@ -86,7 +86,7 @@ def test_sensitivity_marks_within_each_parameter() -> None:
         ("k = 10 (main run)", "second", True),
         ("k = 20", "best", False),
     ]
-    with pytest.raises(UserError, match="no sensitivity table"):
+    with pytest.raises(UserError, match="not a sensitivity table"):
         wide(long(runs, rows[:1]), kind="sensitivity")
 
 
