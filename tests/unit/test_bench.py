@@ -104,7 +104,7 @@ def test_a_part_of_a_bench_is_not_published(tmp_path: Path, monkeypatch: pytest.
 
 
 def test_photographs_are_checked_before_anything_is_measured(tmp_path: Path) -> None:
-    for folder, words in ((tmp_path / "none", "is no folder"), (tmp_path, r"contains no .jpg or .jpeg file")):
+    for folder, words in ((tmp_path / "none", "is not a folder"), (tmp_path, r"contains no .jpg or .jpeg file")):
         with pytest.raises(UserError, match=words):
             jpegs(folder)
     (tmp_path / "a").mkdir()

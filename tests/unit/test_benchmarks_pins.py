@@ -54,5 +54,5 @@ def test_mistakes(folder: Path, tmp_path: Path) -> None:
     with pytest.raises(UserError, match="does not exist; give the folder"):
         write_pins(tmp_path / "away", tmp_path / "none")
     (tmp_path / "empty").mkdir()
-    with pytest.raises(UserError, match="holds no file to pin"):
+    with pytest.raises(UserError, match="contains no files to pin"):
         write_pins(tmp_path / "empty", tmp_path / "none")

@@ -88,7 +88,7 @@ def test_what_differs_is_told_by_the_options_of_the_command(tmp_path: Path, caps
     Output(tmp_path, asked | {"preset": "long", "crop": 224, "resize": 256}).begin()
     assert "with different settings, size; it is kept" in capsys.readouterr().out
     Output(tmp_path, asked | {"lr": 0.1}).begin()  # of a version with another value
-    assert "with other lr; it is kept" in capsys.readouterr().out
+    assert "with different lr; it is kept" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("number", range(1, 8))

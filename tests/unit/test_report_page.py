@@ -109,7 +109,7 @@ def test_all_that_exists_is_shown_and_gaps_are_named(page: str) -> None:
     assert "cpu: test" in text
     assert "0123456789ab-dirty" in text
     assert "torch 2.14.1" in text
-    assert "Not made yet: ablation_mine, sensitivity_mine, terms_mine, curves_mine, embedding_mine" in text
+    assert "Missing: ablation_mine, sensitivity_mine, terms_mine, curves_mine, embedding_mine" in text
     assert "Nothing yet of CUB; Stanford Cars; " in text
     assert "; CUB, first 50 classes; CIFAR-10, 12,000 images." in text  # and no trial benchmark after them
     assert len(page) < 5e6
@@ -148,7 +148,7 @@ def test_partial_results(at: Params, made: Any, tmp_path: Path, monkeypatch: pyt
     make_report(at, made[2], Path("results/report.html"))
     text = "".join(Texts(Path("results/report.html").read_text(encoding="utf-8")).texts)
     assert "No pictures: the packed images are not in work/stores." in text
-    assert "Not made yet: main_mine" in text
+    assert "Missing: main_mine" in text
     shutil.rmtree("results/runs/mine/full-paper/seed0")
     make_report(at, made[2], Path("results/report.html"))
     text = "".join(Texts(Path("results/report.html").read_text(encoding="utf-8")).texts)

@@ -87,7 +87,7 @@ def test_statistics_pairs_common_seeds() -> None:
 
 def test_runs_of_other_splits_cannot_be_compared() -> None:
     metrics = [run("simgcd", 0, 40.0), run("full-paper", 0, 41.0, split_sha256="b")]
-    with pytest.raises(UserError, match="differ in split_sha256"):
+    with pytest.raises(UserError, match="different split_sha256"):
         statistics(metrics, pairs={"full-paper": "simgcd"}, benchmark="cub50")
 
 
