@@ -1,1 +1,1 @@
-"""What the workflow's steps cost, each beside a plainly written reference in the same run."""
+"""Benchmarks of the workflow's steps, each compared with a plain reference in the same run."""

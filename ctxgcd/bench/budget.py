@@ -1,4 +1,4 @@
-"""Where a training step's time goes, in our loop (exact views and view bank) and in the plain one."""
+"""The time of the parts of a training step, in our loop (exact views and view bank) and in the plain loop."""
 
 from __future__ import annotations
 

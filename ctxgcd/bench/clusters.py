@@ -1,4 +1,4 @@
-"""Neighbours, clusters and scores: our way beside loops as research scripts have them."""
+"""Benchmarks of neighbours, clusters and scores, compared with loops as in research scripts."""
 
 from __future__ import annotations
 

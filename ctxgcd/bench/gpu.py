@@ -1,4 +1,4 @@
-"""What only a GPU can tell: how much of its arithmetic a step uses, which kernels take its time, who waits for whom."""
+"""Benchmarks for GPUs only: utilisation, kernel times, and waits between host and device."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def utilisation(rows: Sequence[dict[str, Any]], device: torch.device, name: str)
     """
     peak = next((value for part, value in PEAK.items() if part in name), None)
     if peak is None:
-        print(f"no peak is known of {name}, so no utilisation is told")
+        print(f"the peak performance of {name} is unknown, so its utilisation is not computed")
         return []
     percent = 100 * flops_of_view() / peak
     found = []

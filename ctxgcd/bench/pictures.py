@@ -1,4 +1,4 @@
-"""Packing, views and splits: what happens to images before any training."""
+"""Benchmarks of packing, views and splits."""
 
 from __future__ import annotations
 
@@ -38,15 +38,15 @@ IMAGES = "CTXGCD_BENCH_IMAGES"  # a folder of JPEGs to take instead of made-up o
 def jpegs(folder: Path) -> list[Path]:
     """All JPEGs below a folder. Raises UserError where there are none, or one is none by its content."""
     if not folder.is_dir():
-        raise UserError(f"{folder} is no folder; give one of photographs")
+        raise UserError(f"{folder} is not a folder; give a folder of photographs")
     found = sorted(path for path in folder.rglob("*") if path.suffix.lower() in (".jpg", ".jpeg"))
     if not found:
-        raise UserError(f"{folder} holds no .jpg or .jpeg file; give a folder of photographs")
+        raise UserError(f"{folder} contains no .jpg or .jpeg file; give a folder of photographs")
     for path in found:
         try:
             Image.open(path).close()
         except OSError:
-            raise UserError(f"{path} is no image that can be read; take it out of the folder") from None
+            raise UserError(f"{path} cannot be decoded as an image; remove it from the folder") from None
     return found
 
 

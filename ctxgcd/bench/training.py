@@ -1,4 +1,4 @@
-"""A training's steps with the paper's ViT-B/16 (random weights): our loop beside a plainly written one."""
+"""Benchmarks of training steps with the paper's ViT-B/16 (random weights), compared with a plain loop."""
 
 from __future__ import annotations
 

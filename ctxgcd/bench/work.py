@@ -1,4 +1,4 @@
-"""A measurement: our way and a plain reference, each in a process of its own."""
+"""A measurement of our code and of a plain reference, each in a separate process."""
 
 from __future__ import annotations
 

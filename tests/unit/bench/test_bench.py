@@ -105,14 +105,14 @@ def test_a_part_of_a_bench_is_not_published(tmp_path: Path, monkeypatch: pytest.
 
 
 def test_photographs_are_checked_before_anything_is_measured(tmp_path: Path) -> None:
-    for folder, words in ((tmp_path / "none", "is no folder"), (tmp_path, r"holds no .jpg or .jpeg file")):
+    for folder, words in ((tmp_path / "none", "is not a folder"), (tmp_path, r"contains no .jpg or .jpeg file")):
         with pytest.raises(UserError, match=words):
             jpegs(folder)
     (tmp_path / "a").mkdir()
     Image.new("RGB", (9, 9)).save(tmp_path / "a" / "it's.JPEG")
     assert [path.name for path in jpegs(tmp_path)] == ["it's.JPEG"]
     (tmp_path / "b.jpg").write_text("no image")
-    with pytest.raises(UserError, match=r"b.jpg is no image that can be read"):
+    with pytest.raises(UserError, match=r"b.jpg cannot be decoded as an image"):
         jpegs(tmp_path)
 
 
