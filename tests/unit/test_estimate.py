@@ -70,7 +70,7 @@ def test_bounds() -> None:
     assert max(estimate_k(features, labels, **HOW | {"most": 1000})[1]) <= 24
     with pytest.raises(UserError, match="3 labelled classes, and the largest K to try is 3"):
         estimate_k(features, labels, **HOW | {"most": 3})
-    with pytest.raises(UserError, match="label images"):
+    with pytest.raises(UserError, match="label more images"):
         estimate_k(features, np.full(24, -1), **HOW)
 
 

@@ -314,7 +314,7 @@ def test_images_on_one_side_alone(tmp_path: Path) -> None:
         (PREDICTED, TRUTH, {"old": ["CAT"]}, "; did you mean 'cat'?"),
         (PREDICTED, TRUTH.replace("cat", '"c\na\x1bt"'), {"old": ["c a t"]}, r"; did you mean 'c\na\x1bt'?"),
         (PREDICTED, TRUTH.replace("cat", "c\0at", 1), {}, "truth.csv line 2 contains a NUL byte"),
-        (PREDICTED, TRUTH.replace("cat", '"c\nat"').replace("1\n", "0\n", 1), {}, r"makes the class 'c\nat' both"),
+        (PREDICTED, TRUTH.replace("cat", '"c\nat"').replace("1\n", "0\n", 1), {}, r"marks the class 'c\nat' both"),
         (PREDICTED, TRUTH, {"clusters": 2}, "has 3 clusters, but --clusters is 2"),
         (PREDICTED, TRUTH, {"set": "test"}, "has no column role, so --set test cannot be used"),
         (PREDICTED, TRUTH.replace("old", "role"), {}, "has no images with the role unlabelled, only 0, 1"),

@@ -646,7 +646,7 @@ def test_wrong_requests(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
         UserError, match=r"'scars' cannot be downloaded .*cifar10, cifar100, cub, aircraft.*ask the lib"
     ):
         fetch("scars", tmp_path, ELSEWHERE)
-    with pytest.raises(UserError, match=r"\$NOWHERE, a variable that is not set"):
+    with pytest.raises(UserError, match=r"the variable \$NOWHERE, which is not set"):
         fetch("cub", Path("$NOWHERE/cub"), ELSEWHERE)
     monkeypatch.setenv("CTXGCD_MIRROR", "/some/folder")
     with pytest.raises(UserError, match=r"CTXGCD_MIRROR is '/some/folder', expected the address"):

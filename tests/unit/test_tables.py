@@ -214,7 +214,7 @@ def test_bad_input_is_refused_in_one_sentence() -> None:
         long([{k: v for k, v in good.items() if k != "K_source"}], ["simgcd"])
     with pytest.raises(UserError, match="changes several"):
         aggregate.sensitivity_table([], rows=["full-paper+k=20+lambda_n=0.3"], benchmarks=["cub"])
-    with pytest.raises(UserError, match="not key=number"):
+    with pytest.raises(UserError, match="has an invalid override"):
         aggregate.sensitivity_table([], rows=["full-paper+k=many"], benchmarks=["cub"])
 
 
