@@ -649,7 +649,7 @@ def test_wrong_requests(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
     with pytest.raises(UserError, match=r"the variable \$NOWHERE, which is not set"):
         fetch("cub", Path("$NOWHERE/cub"), ELSEWHERE)
     monkeypatch.setenv("CTXGCD_MIRROR", "/some/folder")
-    with pytest.raises(UserError, match=r"CTXGCD_MIRROR is '/some/folder', expected the address"):
+    with pytest.raises(UserError, match=r"CTXGCD_MIRROR is '/some/folder', but expected the URL"):
         fetch("cub", tmp_path, ELSEWHERE)
     monkeypatch.setenv("CTXGCD_MIRROR", f"file://{tmp_path}")
     with pytest.raises(
