@@ -45,7 +45,7 @@ def test_report_shows_what_exists_and_asks_for_nothing(finished: Project) -> Non
     assert page.count("<use ") == len(NAMES) * IMAGES - IMAGES  # D^u: all but half of the two labelled classes
     absent = ", ".join(f"{name}_{OWN}" for name in ("ablation", "sensitivity", "statistics", "terms", "curves"))
     assert f"Missing: {absent}, duplicates_{OWN}; run `snakemake benchmark_{OWN}` to make all files." in page
-    assert "Nothing yet of CUB; " in page
+    assert "No results yet for CUB; " in page
     assert NAMES[0] not in page
     for told in (ARTIST, str(finished.folder), str(finished.data)):
         assert told not in page
