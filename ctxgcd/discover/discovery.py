@@ -7,7 +7,6 @@ import json
 import unicodedata
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from functools import partial
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -31,7 +30,7 @@ from ctxgcd.errors import shown
 from ctxgcd.images.pack import pack
 from ctxgcd.images.store import left_out
 from ctxgcd.methods.build import method_of
-from ctxgcd.models.backbone import Backbone, cut
+from ctxgcd.models.backbone import Backbone
 from ctxgcd.models.features import extract_test_view, extract_view_bank, load_kept
 from ctxgcd.models.weights import prepare
 from ctxgcd.names import counted
@@ -158,9 +157,9 @@ class _Work:
     def _features(self, place: Path, store: Path, weights: str, images: int) -> tuple[Path, dict[str, Path]]:
         """Keep the trunk's output, of weights with this hash; return where, and the files that a training reads."""
         v, device, prepared = self.values, self.device, place / "weights.pt"
-        of = ("model", "crop", "mean", "std", "tail_blocks", "view_bank", "view_bank_seed", "precision")
+        of = ("model", "crop", "mean", "std", "tail", "tail_blocks", "view_bank", "view_bank_seed", "precision")
         made_by = reached(*FEATURES).hash
-        place = self.out.folder(place / f"features-{_short([weights, made_by, *(v[key] for key in of)])}")
+        place = self.out.folder(place / f"features-{_short([weights, made_by, *(v[key] for key in of if key in v)])}")
         files = {"store": store, "weights": prepared, "test_view": place / "test_view.npy"}
         if v["view_bank"]:
             files["view_bank"] = place / "view_bank.npy"
@@ -176,7 +175,7 @@ class _Work:
 
     def _backbone(self, prepared: Path) -> Backbone:
         v = self.values
-        return load_backbone(v, partial(cut, tail_blocks=v["tail_blocks"]), v["precision"], prepared, self.device)
+        return load_backbone(v, method_of(v).cut, v["precision"], prepared, self.device)
 
     @torch.no_grad()
     def _estimate(

@@ -61,11 +61,11 @@ class Method(ABC):
     # -- before the training ---------------------------------------------------------------------------------
 
     def cut(self, net: nn.Module) -> Backbone:
-        """The backbone's frozen trunk and its tail, with the parameters that train marked by requires_grad.
+        """The backbone's frozen trunk and its tail, the last blocks or an adapter; what trains has requires_grad.
 
         net: the timm model, frozen. A method with a cut of its own needs fresh views: kept ones are of this cut.
         """
-        return backbone.cut(net, self.p["tail_blocks"])
+        return backbone.adapted(net) if self.p["tail"] == "adapter" else backbone.cut(net, self.p["tail_blocks"])
 
     @abstractmethod
     def network(self, tail: nn.Module, dim: int, old_classes: int) -> TailNetwork:
