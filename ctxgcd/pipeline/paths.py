@@ -101,7 +101,7 @@ class Features:
     """What a file of kept features holds, as its name says it.
 
     Attributes:
-        tail: number of blocks after the features; 0: the features of the whole backbone, also those that an adapter reads.
+        tail: number of blocks after the features; 0: the whole backbone's features, which an adapter reads too.
         precision: float32 or bf16.
         views: kept train views of each image; 0: the test view.
         seed: of the kept views.
