@@ -57,7 +57,7 @@ class Protocol(Closed):
     backbone: str  #: one of `backbones`
     resize: int = Field(ge=8)  #: pixels of the shorter side after resizing
     crop: int = Field(ge=8)  #: pixels of a view's side, at most `resize`
-    #: what trains between backbone and heads: its last blocks, or a linear adapter after all of it, which stays frozen
+    #: what trains before the heads: the backbone's last blocks, or a linear adapter after the whole frozen backbone
     tail: Literal["blocks", "adapter"] = "blocks"
     #: trainable blocks at the end of the backbone; 0 trains the heads alone; not read with an adapter
     tail_blocks: int = Field(ge=0)
