@@ -57,8 +57,10 @@ class Protocol(Closed):
     backbone: str  #: one of `backbones`
     resize: int = Field(ge=8)  #: pixels of the shorter side after resizing
     crop: int = Field(ge=8)  #: pixels of a view's side, at most `resize`
-    tail: Literal["blocks"] = "blocks"  #: trainable part between trunk and heads: the last blocks
-    tail_blocks: int = Field(ge=0)  #: trainable blocks at the end of the backbone; 0 trains only the heads
+    #: trainable part before the heads: the last blocks of the backbone, or a linear adapter after the frozen backbone
+    tail: Literal["blocks", "adapter"] = "blocks"
+    #: trainable blocks at the end of the backbone; 0 trains only the heads; not read with an adapter
+    tail_blocks: int = Field(ge=0)
     tail_lr_factor: float = Field(gt=0)  #: learning rate of the tail relative to `lr`
     view_bank: int = Field(ge=0)  #: cached train views of each image; 0 draws new views in each epoch (exact)
     view_bank_seed: int = Field(ge=0)  #: seed of the cached views

@@ -210,7 +210,7 @@ def _fault_of_full(p: Values) -> str:
         return f"k is {k} (including the query) but must be at most neighbour_images ({around}); give a smaller k"
     if p["variant"] == "released" and p["reciprocal"] == "dataset":
         return "reciprocal 'dataset' is not supported by variant released; use 'batch'"
-    if p["tail_blocks"] == 0:
+    if p.get("tail_blocks") == 0:
         return (
             "tail_blocks is 0, so the classified features are fixed and the context losses, which train the "
             "projections, cannot change predictions; set tail_blocks to 1 or more"

@@ -9,7 +9,6 @@ import json
 import unicodedata
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from functools import partial
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -33,7 +32,7 @@ from ctxgcd.errors import shown
 from ctxgcd.images.pack import pack
 from ctxgcd.images.packed import left_out
 from ctxgcd.methods.build import method_of
-from ctxgcd.models.backbone import Backbone, cut
+from ctxgcd.models.backbone import Backbone
 from ctxgcd.models.features import extract_test_view, extract_view_bank, load_kept
 from ctxgcd.models.weights import prepare
 from ctxgcd.names import counted
@@ -158,9 +157,10 @@ class _Work:
         weights: hash of the weights.
         """
         v, device, prepared = self.values, self.device, place / "weights.pt"
-        of = ("model", "crop", "mean", "std", "tail_blocks", "view_bank", "view_bank_seed", "precision")
+        of = ("model", "crop", "mean", "std", "tail", "tail_blocks", "view_bank", "view_bank_seed", "precision")
         made_by = reached(*FEATURES).hash
-        place = self.out.folder(place / f"features-{content_hash([weights, made_by, *(v[key] for key in of)])}")
+        content = content_hash([weights, made_by, *(v[key] for key in of if key in v)])
+        place = self.out.folder(place / f"features-{content}")
         files = {"store": store, "weights": prepared, "test_view": place / "test_view.npy"}
         if v["view_bank"]:
             files["view_bank"] = place / "view_bank.npy"
@@ -176,7 +176,7 @@ class _Work:
 
     def _backbone(self, prepared: Path) -> Backbone:
         v = self.values
-        return load_backbone(v, partial(cut, tail_blocks=v["tail_blocks"]), v["precision"], prepared, self.device)
+        return load_backbone(v, method_of(v).cut, v["precision"], prepared, self.device)
 
     @torch.no_grad()
     def _estimate(

@@ -16,7 +16,7 @@ from torch.nn.functional import normalize
 from ctxgcd.discover.output import MODEL
 from ctxgcd.methods.build import method_of
 from ctxgcd.models import weights
-from ctxgcd.models.backbone import Backbone, cut
+from ctxgcd.models.backbone import Backbone
 from ctxgcd.models.network import Network
 from ctxgcd.models.precision import computing
 from ctxgcd.training import checkpoint
@@ -131,8 +131,9 @@ def build(
     """Build a model from the weights of its backbone and its network."""
     net = weights.build(parameters["model"], parameters["crop"])
     net.load_state_dict(state)
-    backbone = cut(net.eval().requires_grad_(False), parameters["tail_blocks"])
-    trained = method_of(parameters).network(backbone.tail, backbone.dim, known)
+    method = method_of(parameters)
+    backbone = method.cut(net.eval().requires_grad_(False))
+    trained = method.network(backbone.tail, backbone.dim, known)
     trained.load_state_dict(network)
     assert isinstance(trained, Network)
     if features is None:

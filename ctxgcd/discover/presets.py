@@ -68,6 +68,9 @@ def chosen(name: str, backbone: str | None, weights: str | None, size: int | Non
             raise UserError(f"--size is {size}; give {SIZES[0]} to {SIZES[1]:,} pixels")
         protocol |= {"resize": round(size * protocol["resize"] / protocol["crop"]), "crop": size}
     protocol["threads"] = cores()
+    read = without_defaults(Protocol, validated(Protocol, protocol, f"--settings {name}").model_dump())
+    if read.get("tail") == "adapter":
+        del read["tail_blocks"]
     row = f"{preset.method}-{preset.variant}"
     return {
         "row": row,
@@ -75,7 +78,7 @@ def chosen(name: str, backbone: str | None, weights: str | None, size: int | Non
         "variant": preset.variant,
         "preset": name,
         "context_terms": parse_row(row).terms,
-        **without_defaults(Protocol, validated(Protocol, protocol, f"--settings {name}").model_dump()),
+        **read,
         **_values(preset),
         **entry.model_dump(),
     }

@@ -61,11 +61,11 @@ class Method(ABC):
     # -- before the training ---------------------------------------------------------------------------------
 
     def cut(self, net: nn.Module) -> Backbone:
-        """Return the frozen trunk and the tail of the backbone; trainable parameters have requires_grad set.
+        """Return the frozen trunk and the tail (last blocks or an adapter), whose parameters have requires_grad set.
 
         net: the timm model, frozen. A method that overrides `cut` cannot use cached views, which depend on this cut.
         """
-        return backbone.cut(net, self.p["tail_blocks"])
+        return backbone.adapted(net) if self.p["tail"] == "adapter" else backbone.cut(net, self.p["tail_blocks"])
 
     @abstractmethod
     def network(self, tail: nn.Module, dim: int, old_classes: int) -> TailNetwork:

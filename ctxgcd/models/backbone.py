@@ -1,8 +1,8 @@
-"""A timm model cut into a frozen trunk and a trainable tail."""
+"""A timm model cut into a frozen trunk and a trainable tail: its last blocks, or an adapter after all of it."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -138,6 +138,28 @@ class EfficientNetTail(nn.Module):
         return self.act(torch.addcmul(self.shift, rows, self.scale)).mean(dim=1)
 
 
+class Adapter(nn.Module):
+    """A linear layer beside the identity: features f [n, d] -> f + W f + b, with W = b = 0 at the start.
+
+    So training starts from the frozen features, bit for bit. The sum is formed in the parameters' precision.
+    """
+
+    def __init__(self, dim: int) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.zeros(dim, dim))
+        self.bias = nn.Parameter(torch.zeros(dim))
+
+    def forward(self, features: Tensor) -> Tensor:
+        features = features.to(self.weight.dtype)
+        return features + linear(features, self.weight, self.bias)
+
+
+def adapted(net: nn.Module) -> Backbone:
+    """Freeze all of a model, of any kind that timm has, and train an adapter after it."""
+    whole = cut(net, 0)
+    return replace(whole, tail=Adapter(whole.dim))
+
+
 def cut(net: nn.Module, tail_blocks: int) -> Backbone:
     """Cut a frozen model so that its last `tail_blocks` blocks train.
 
@@ -145,9 +167,10 @@ def cut(net: nn.Module, tail_blocks: int) -> Backbone:
     one block is its last convolution. With 0 any timm model serves: all of it is trunk and the heads alone
     train. Normalisation layers stay frozen. Raises UserError where the model cannot be cut so.
     """
-    dim = int(net.num_features)  # type: ignore[arg-type]
+    # In a few of timm's families the last layer widens the features after those that `num_features` counts.
+    dim = int(getattr(net, "head_hidden_size", net.num_features))  # type: ignore[arg-type]
     if tail_blocks == 0:
-        return Backbone(_Whole(net), nn.Identity(), dim)
+        return Backbone(_Whole(net, dim), nn.Identity(), dim)
     if isinstance(net, VisionTransformer) and net.has_class_token and tail_blocks <= len(net.blocks):
         kept = len(net.blocks) - tail_blocks
         backbone = Backbone(VitTrunk(net, kept), VitTail(net, kept), dim)
@@ -165,11 +188,17 @@ def cut(net: nn.Module, tail_blocks: int) -> Backbone:
 class _Whole(nn.Module):
     """The whole model as trunk: for a ViT the CLS row, else the pooled features."""
 
-    def __init__(self, net: nn.Module) -> None:
+    def __init__(self, net: nn.Module, dim: int) -> None:
         super().__init__()
-        self.net = net
+        self.net, self.dim = net, dim
 
     def forward(self, images: Tensor) -> Tensor:
         if isinstance(self.net, VisionTransformer) and self.net.has_class_token:
             return self.net.forward_features(images)[:, 0]
-        return self.net(images)
+        features = self.net(images)
+        if features.shape[1:] != (self.dim,):
+            raise UserError(
+                f"{type(self.net).__name__} gives an image features of shape {tuple(features.shape[1:])} where one "
+                f"vector of length {self.dim} is expected; take another model"
+            )
+        return features

@@ -119,7 +119,7 @@ class Jobs:
         weights = {"weights": self.weights(benchmark)}
         if not p["view_bank"]:
             return {**weights, "store": self.store(benchmark), **estimate}
-        of_tail = Features(p["tail_blocks"], p["precision"])
+        of_tail = Features(p.get("tail_blocks", 0), p["precision"])
         bank = replace(of_tail, views=p["view_bank"], seed=p["view_bank_seed"])
         kept = {"test_view": self.features(benchmark, of_tail), "view_bank": self.features(benchmark, bank)}
         return {**weights, **kept, **estimate}

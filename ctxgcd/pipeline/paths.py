@@ -103,7 +103,7 @@ class Features:
     """The content of a file of cached features, encoded in its name.
 
     Attributes:
-        tail: number of blocks after the features; 0: the features of the whole backbone.
+        tail: number of blocks after the features; 0: the whole backbone's features, which an adapter reads too.
         precision: float32 or bf16.
         views: number of cached train views of each image; 0: the test view.
         seed: seed of the cached views.

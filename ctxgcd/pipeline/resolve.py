@@ -52,6 +52,11 @@ def resolve(params: Params, benchmark: str, row: str, seed: int) -> dict[str, An
     overrides |= {method.weights[term]: 0.0 for term in name.zeroed}
     values = own.model_dump() | {key: value for key, value in overrides.items() if key in Protocol.model_fields}
     protocol = validated(Protocol, values, where)
+    if protocol.tail == "adapter" and "tail_blocks" in overrides:
+        raise UserError(
+            f"row '{row}': the tail is an adapter after the whole backbone, so tail_blocks is not read; leave it "
+            "out, or add tail=blocks"
+        )
     values = without_defaults(Protocol, protocol.model_dump())
     for of, section in method.sections.items():
         found = values_of(params, of, settings_name, benchmark)
@@ -75,6 +80,7 @@ def resolve(params: Params, benchmark: str, row: str, seed: int) -> dict[str, An
     # Values that this run does not read are not part of its identity.
     unread = {weight for term, weight in method.weights.items() if term not in name.terms}
     unread |= set() if values["view_bank"] else {"view_bank_seed"}
+    unread |= {"tail_blocks"} if protocol.tail == "adapter" else set()
     unread |= {*SPLIT_FIELDS, *method.reads} - values.keys()  # fields of the other kind of images; default values
     of_name = ["variant", "settings"] * bool(method.variants) + ["context_terms"] * bool(method.ablated)
     of_name += ["modifiers"] * bool(name.modifiers)

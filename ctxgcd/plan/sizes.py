@@ -69,14 +69,15 @@ def disk_of(entry: Benchmark, images: Images, resize: int, runs: list[dict[str, 
     scratch = [0]
     for p, own in zip(runs, weights, strict=True):
         if METHODS[p["method"]].trains:
-            test_view = every * shape.values(crop, p["tail_blocks"]) * (2 if p["precision"] == "bf16" else 4)
+            test_view = every * shape.values(crop, p.get("tail_blocks", 0)) * (2 if p["precision"] == "bf16" else 4)
             in_file = not p["view_bank"] and IN_MEMORY < test_view <= ON_DISK
             scratch.append(2 * own + test_view * in_file)  # weights and momentum, to resume from
     return Disk(store, kept, sum(weights) + len(runs) * (every * LINE + sample), max(scratch))
 
 
 def _weights(shape: Shape, classes: int, p: dict[str, Any]) -> int:
-    """Bytes of a run's final.pt: trained blocks, heads and centres in float32."""
+    """Bytes of a run's final.pt: trained blocks or adapter, heads and centres in float32."""
     values = classes * shape.dim  # classifier or centres
+    values += (shape.dim + 1) * shape.dim if p.get("tail") == "adapter" else 0
     values += p.get("tail_blocks", 0) * shape.block + METHODS[p["method"]].head_values(completed(p), shape.dim)
     return 4 * values

@@ -72,7 +72,7 @@ def kept_views(images: Images, runs: list[dict[str, Any]]) -> dict[str, int]:
         if not METHODS[p["method"]].trains or p["K"] == ESTIMATED:
             views[Features(0, p["precision"]).name] = every
         if bank := p.get("view_bank"):
-            of_tail = Features(p["tail_blocks"], p["precision"])
+            of_tail = Features(p.get("tail_blocks", 0), p["precision"])
             views[of_tail.name] = every
             views[replace(of_tail, views=bank, seed=p["view_bank_seed"]).name] = bank * images.train
     return views

@@ -102,7 +102,7 @@ def test_every_parameter_is_shown(site: Path, params: Params) -> None:
     assert list(params.protocols) == ["official", "fashion", "cub50", "cifar10_12k"]
     assert rows["lr"][1:-1] == ["float, > 0", "", "`0.1`", "`0.03`", "`0.1`", "`0.1`"]
     assert rows["weight_decay"][3] == "`5.0e-05`"  # as YAML reads it
-    assert rows["tail"][1:4] == ["`blocks`", "`blocks`", "`blocks`"]
+    assert rows["tail"][1:4] == ["`blocks` or `adapter`", "`blocks`", "`blocks`"]
     assert all(len(row[-1]) > 10 for row in rows.values())
 
 

@@ -1,0 +1,108 @@
+"""A discovery with an adapter after a backbone that cannot be cut: resumed, predicted with and exported."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import timm
+import torch
+import yaml
+from tests.fixtures import Painter
+
+from ctxgcd import api
+from ctxgcd.discover import presets
+from ctxgcd.discover.model import load
+from ctxgcd.discover.presets import chosen
+
+MODEL, DIM, SIZE, IMAGES = "test_resnet", 96, 32, 48
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _one_core() -> Iterator[None]:
+    """So little work goes faster on one thread."""
+    before = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, {min(before)})
+    yield
+    os.sched_setaffinity(0, before)
+
+
+@pytest.fixture(scope="module")
+def settings(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The package's settings with one more, whose tail is an adapter."""
+    content = yaml.safe_load(presets.FILE.read_text(encoding="utf-8"))
+    quick = content["presets"]["quick"]
+    protocol = quick["protocol"] | {"tail": "adapter", "epochs": 9, "tail_lr_factor": 1.0}
+    content["presets"]["adapter"] = quick | {"protocol": protocol}
+    file = tmp_path_factory.mktemp("settings") / "presets.yaml"
+    file.write_text(yaml.safe_dump(content), encoding="utf-8")
+    return file
+
+
+@pytest.fixture(autouse=True)
+def _settings(settings: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(presets, "FILE", settings)
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Images of four classes, some of two of them with a label, and the weights of a backbone."""
+    folder = tmp_path_factory.mktemp("photos")
+    torch.manual_seed(0)
+    torch.save(timm.create_model(MODEL, num_classes=0).state_dict(), folder / "backbone.pth")
+    painter = Painter(0)
+    for number in range(IMAGES):
+        painter.save(folder / f"photos/{number:02d}.png", number % 4, 36, 40)
+    lines = [f"{number:02d}.png,{'ab'[number % 4]}" for number in range(20) if number % 4 < 2]
+    (folder / "labels.csv").write_text("\n".join(["path,class", *lines]) + "\n", encoding="utf-8")
+    return folder
+
+
+def discover(place: Path, out: str, classes: int | None = 4) -> dict[str, Any]:
+    of = {"backbone": MODEL, "weights": place / "backbone.pth", "size": SIZE, "settings": "adapter"}
+    return api.discover(place / "photos", place / "labels.csv", out=place / out, classes=classes, **of)
+
+
+@pytest.fixture
+def out(place: Path) -> Path:
+    if not (place / "out").exists():
+        discover(place, "out")
+    return place / "out"
+
+
+def test_the_values_are_those_that_are_read() -> None:
+    own, blocks = chosen("adapter", None, None, None), chosen("quick", None, None, None)
+    assert own["tail"] == "adapter"
+    assert own.keys() - blocks.keys() == {"tail"}
+    assert blocks.keys() - own.keys() == {"tail_blocks"}
+
+
+def test_predict_agrees_with_discover(place: Path, out: Path) -> None:
+    made = load(out / "model")
+    assert made.network.tail.weight.shape == (DIM, DIM)
+    assert made.network.tail.weight.abs().max() > 0
+    assert "tail_blocks" not in made.parameters
+    kept = np.load(next((out / "work").glob("images-*/features-*/view_bank.npy")))
+    assert kept.shape == (4 * IMAGES, DIM)
+    of_discover = pd.read_csv(out / "predictions.csv").set_index("path")
+    predicted, _ = api.predict(out / "model", place / "photos")
+    common = predicted.set_index("path").loc[of_discover.index]
+    assert (common["class"] == of_discover["class"]).all()
+    assert np.allclose(common["score"], of_discover["score"], atol=2e-4)
+
+
+def test_the_number_of_classes_is_estimated_on_the_frozen_features(place: Path) -> None:
+    found = discover(place, "estimated", classes=None)
+    assert found["K_source"] == "estimated"
+    assert 2 <= found["K"] <= IMAGES
+
+
+@pytest.mark.skipif(importlib.util.find_spec("onnx") is None, reason="needs the extra `export`")
+def test_the_exported_model_gives_what_torch_gives(out: Path, tmp_path: Path) -> None:
+    assert api.export(out / "model", tmp_path / "model.onnx")["difference"] < 1e-4

@@ -1,0 +1,211 @@
+"""Runs with an adapter, from images to predictions: each method, resumed, from fresh views, by two processes."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import timm
+import torch
+import yaml
+from PIL import Image
+from torch import Tensor
+
+from ctxgcd.config import parse
+from ctxgcd.images.pack import pack
+from ctxgcd.methods.build import method_of
+from ctxgcd.methods.simgcd import SimGCD
+from ctxgcd.methods.step import Look, Plan
+from ctxgcd.models import weights
+from ctxgcd.models.backbone import cut
+from ctxgcd.models.features import extract_test_view, extract_view_bank
+from ctxgcd.models.network import Network
+from ctxgcd.pipeline.resolve import resolve
+from ctxgcd.training import checkpoint, train
+from ctxgcd.training.load import load_backbone, open_cropper
+
+torch.set_num_threads(1)
+
+ROOT = next(folder for folder in Path(__file__).parents if (folder / "params.yaml").is_file())
+MODEL, DIM, SIDE, CLASSES, IMAGES, TEST, BANK = "test_resnet", 96, 32, 4, 48, 8, 2  # a model that cannot be cut
+CPU = torch.device("cpu")
+ABOUT = {"identity": "0123456789abcdef", "split_sha256": "a", "code": "b"}
+SHORT = "+batch_size=16+lr=0.05+tail_lr_factor=1.0+teacher_warmup_epochs=2"
+LONG = f"simgcd{SHORT}+epochs=5"
+ROWS = {
+    "simgcd": f"simgcd{SHORT}+epochs=3",
+    "full": f"full-paper{SHORT}+epochs=3+T_warm=1+k=4+neighbour_images=12",
+    "gcd": "gcd+batch_size=16+lr=0.05+epochs=3+semi_kmeans_restarts=2",
+}
+
+
+@dataclass(frozen=True)
+class Place:
+    """Kept files of some images of four classes; every view of an image is the same, so kept and fresh ones agree."""
+
+    folder: Path
+
+    @property
+    def split(self) -> pd.DataFrame:
+        ids = np.arange(IMAGES + TEST)
+        classes = ids % CLASSES
+        role = np.where(ids >= IMAGES, "test", np.where((classes < 2) & (ids % 8 < 4), "labelled", "unlabelled"))
+        part = np.where(ids < IMAGES, "train", "test")
+        return pd.DataFrame({"id": ids, "class_id": classes, "role": role, "part": part})
+
+    def files(self, p: dict[str, Any]) -> dict[str, Path]:
+        weight = {"weights": self.folder / "weights.pt"}
+        if not p.get("view_bank"):
+            return weight | {"store": self.folder / "images.npz"}
+        return weight | {name: self.folder / f"{name}-{p['precision']}.npy" for name in ("test_view", "view_bank")}
+
+    def run(self, to: Path, p: dict[str, Any], method: Any = None) -> Path:
+        """A run of these parameters; the folder of its results."""
+        files = self.files(p)
+        train.run(p, method=method or method_of(p), split=self.split, files=files, state=to, device=CPU, about=ABOUT)
+        return to / "finished"
+
+
+def parameters(row: str, **changes: Any) -> dict[str, Any]:
+    """What a run reads, of params.yaml with the model and the images of these tests."""
+    content = yaml.safe_load((ROOT / "params.yaml").read_text(encoding="utf-8"))
+    content["protocols"]["fashion"] |= {"tail": "adapter", "view_bank": BANK, "resize": SIDE, "crop": SIDE}
+    content["backbones"]["efficientnet_lite0"]["model"] = MODEL
+    return resolve(parse(content), "fashion", row, 0) | {"K": CLASSES, "K_source": "given"} | changes
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Place:
+    folder = tmp_path_factory.mktemp("adapter")
+    torch.manual_seed(0)
+    torch.save(timm.create_model(MODEL, num_classes=0).state_dict(), folder / "backbone.pth")
+    weights.prepare(MODEL, str(folder / "backbone.pth"), SIDE, folder / "weights.pt")
+    draw = np.random.RandomState(0)
+    (folder / "images").mkdir()
+    kinds = draw.randint(0, 255, (CLASSES, SIDE, SIDE // 2, 3))
+    paths = []
+    for number in range(IMAGES + TEST):
+        half = (kinds[number % CLASSES] + draw.randint(-40, 40, (SIDE, SIDE // 2, 3))).clip(0, 255).astype(np.uint8)
+        paths.append(f"images/{number:02d}.png")
+        Image.fromarray(np.concatenate([half, half[:, ::-1]], axis=1)).save(
+            folder / paths[-1]
+        )  # a flip changes nothing
+    pack("folder", folder, paths, SIDE, folder / "images.npz", 1)
+    p = parameters(ROWS["simgcd"])
+    cropper = open_cropper(p, folder / "images.npz", CPU)
+    for precision in ("float32", "bf16"):
+        backbone = load_backbone(p, lambda net: cut(net, 0), precision, folder / "weights.pt", CPU)
+        extract_test_view(backbone, cropper, precision, folder / f"test_view-{precision}.npy")
+        extract_view_bank(backbone, cropper, IMAGES, BANK, 0, precision, folder / f"view_bank-{precision}.npy")
+    return Place(folder)
+
+
+def network_of(made: Path) -> dict[str, Tensor]:
+    found: dict[str, Tensor] = checkpoint.load(made / "final.pt", "ctxgcd-model")["network"]
+    return found
+
+
+def equal(one: Path, other: Path) -> bool:
+    first, second = network_of(one), network_of(other)
+    same = all(torch.equal(first[name], second[name]) for name in first) and first.keys() == second.keys()
+    return same and all(
+        (one / name).read_bytes() == (other / name).read_bytes() for name in ("history.csv", "assignments.csv")
+    )
+
+
+@pytest.mark.parametrize("method", ROWS)
+def test_each_method_trains_an_adapter_after_the_frozen_backbone(tmp_path: Path, place: Place, method: str) -> None:
+    made = place.run(tmp_path, parameters(ROWS[method]))
+    network = network_of(made)
+    assert {name for name in network if name.startswith("tail.")} == {"tail.weight", "tail.bias"}
+    assert network["tail.weight"].shape == (DIM, DIM)
+    assert network["tail.weight"].abs().max() > 0
+    told = json.loads((made / "run.json").read_text(encoding="utf-8"))
+    assert told["trainable"]["tail.weight"] == [DIM, DIM]
+    assert "tail_blocks" not in told["parameters"]
+    assert len(pd.read_csv(made / "assignments.csv")) == int((place.split.role != "labelled").sum())
+    sizes = told["shares"][0]["terms"]["info_nce"]
+    assert 0 < sizes["tail_gradient"] < sizes["gradient"]
+    features = np.load(made / "embeddings.npz")["features"].astype(np.float32)
+    kept = np.load(place.folder / "test_view-float32.npy")[(place.split.role == "unlabelled").to_numpy()]
+    weight, bias = network["tail.weight"].numpy(), network["tail.bias"].numpy()
+    np.testing.assert_allclose(features, kept + kept @ weight.T + bias, rtol=2e-3, atol=2e-3)
+
+
+class Interrupted(SimGCD):
+    def before_epoch(self, network: Network, look: Look) -> Plan:
+        if look.epoch == 3:
+            raise KeyboardInterrupt
+        return super().before_epoch(network, look)
+
+
+@pytest.mark.parametrize("bank", [BANK, 0])
+def test_a_resumed_run_has_the_bits_of_an_uninterrupted_one(tmp_path: Path, place: Place, bank: int) -> None:
+    p = parameters(f"{LONG}+view_bank={bank}")
+    whole = place.run(tmp_path / "whole", p)
+    with pytest.raises(KeyboardInterrupt):
+        place.run(tmp_path / "resumed", p, Interrupted(method_of(p).p))
+    resumed = place.run(tmp_path / "resumed", p)
+    assert equal(whole, resumed)
+    assert network_of(whole)["tail.weight"].abs().max() > 0
+
+
+def test_kept_views_train_as_fresh_ones(tmp_path: Path, place: Place) -> None:
+    kept, fresh = (place.run(tmp_path / str(bank), parameters(f"{LONG}+view_bank={bank}")) for bank in (BANK, 0))
+    agree(kept, fresh)
+
+
+def agree(one: Path, other: Path) -> None:
+    """The same training up to rounding: of products over batches of another size."""
+    first, second = (pd.read_csv(made / "history.csv") for made in (one, other))
+    np.testing.assert_allclose(first.to_numpy(), second.to_numpy(), rtol=1e-3, atol=1e-4)
+    for name, value in network_of(one).items():
+        torch.testing.assert_close(value, network_of(other)[name], rtol=1e-3, atol=1e-4)
+
+
+def test_bf16_trains_nearly_as_float32(tmp_path: Path, place: Place) -> None:
+    exact, half = (place.run(tmp_path / name, parameters(f"{LONG}+precision={name}")) for name in ("float32", "bf16"))
+    losses = [pd.read_csv(made / "history.csv")["loss"].to_numpy() for made in (exact, half)]
+    np.testing.assert_allclose(*losses, rtol=0.02)
+    assert network_of(half)["tail.weight"].dtype == torch.float32
+
+
+SCRIPT = """
+import json
+import sys
+from pathlib import Path
+
+import torch
+
+from ctxgcd.training import train
+from ctxgcd.training.processes import started
+from tests.unit.training.test_train import ABOUT, Place, method_of
+
+place, to, p = Place(Path(sys.argv[1])), Path(sys.argv[2]), json.loads(sys.argv[3])
+with started([torch.device("cpu")] * 2) as (processes, device):
+    train.run(
+        p, method=method_of(p), split=place.split, files=place.files(p), state=to, device=device, about=ABOUT,
+        processes=processes,
+    )
+"""
+
+
+def test_two_processes_train_what_one_does(tmp_path: Path, place: Place) -> None:
+    p = parameters(f"{LONG}+view_bank=0")
+    one, two = place.run(tmp_path / "one", p), tmp_path / "two"
+    two.mkdir()
+    (tmp_path / "script.py").write_text(SCRIPT, encoding="utf-8")
+    command = [sys.executable, str(tmp_path / "script.py"), str(place.folder), str(two), json.dumps(p)]
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert json.loads((two / "finished/run.json").read_text(encoding="utf-8"))["processes"] == 2
+    agree(one, two / "finished")
