@@ -184,7 +184,7 @@ def test_the_step_of_a_training_is_one_task(carried_out: tuple[Project, Queue, R
 def test_a_mistake_is_told_in_its_sentence_and_once(carried_out: tuple[Project, Queue, Result]) -> None:
     _, queue, result = carried_out
     assert result.code != 0
-    assert re.search(r"^error: \S+/bee/2.jpg cannot be decoded .*; replace it", result.output, re.MULTILINE), (
+    assert re.search(r"^error: \S+/bee/2.jpg cannot be decoded .*; replace or remove it", result.output, re.MULTILINE), (
         result.output
     )
     assert "Traceback" not in result.output

@@ -53,7 +53,7 @@ def test_a_broken_image_is_named(another: Project, tmp_path: Path) -> None:
     store = next(project.folder.glob("work/stores/cub-*.npz"))
     store.unlink()
     result = project.call("--cores", "1", store.relative_to(project.folder).as_posix())
-    refused(result, image.name, "cannot be decoded", "replace it")
+    refused(result, image.name, "cannot be decoded", "replace or remove")
     assert not store.exists()
 
 
