@@ -12,7 +12,7 @@ BIN = "$(or $(shell cd "$(VENV)/bin" 2>/dev/null && pwd -P),$(VENV)/bin)"
   gpu-kit publish clean
 
 help: ## list the targets
-	@grep -E '^[a-z.]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
+	@grep -E '^[a-z.-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
 
 # VENV is a link to VENV-HASH, of the content of requirements.lock and pyproject.toml and of Python's version.
 environment: ## make the environment (.venv, or VENV=folder) where its pins have changed or there is none
@@ -28,7 +28,7 @@ demo: environment ## train everything on the embedded benchmark and print its ta
 test: environment ## run the tests
 	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
 
-test-quick: environment ## run the tests of the package that take no seconds (two minutes): no workflow, DVC, clusters, site
+test-quick: environment ## run the fast tests: tests/unit and the golden values, without those marked slow
 	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder -m "not slow" tests/unit tests/test_golden.py
 
 test-browser: environment ## open the report in a headless Chromium (skipped, with the reason, where there is none)

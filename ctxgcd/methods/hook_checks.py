@@ -42,7 +42,7 @@ def check_plan(method: Any, plan: Any, images: int) -> None:
     images: number of training images; ids are below it.
     """
     returned(method, "before_epoch", plan, Plan)
-    known(method, "before_epoch", plan.told, method.logged, "number told", "logged")
+    known(method, "before_epoch", plan.logged, method.logged, "logged number", "logged")
     if not plan.steps:
         _refuse(method, "before_epoch", "returns a plan without a step; give at least one")
     ids: dict[str, list[Tensor]] = {}

@@ -26,8 +26,8 @@ class SimGCD(ByClassifier):
         return Network(tail, dim, p["K"], p["projector_width"], p["projection_dim"], p["seed"])
 
     def before_epoch(self, network: Network, look: Look) -> Plan:
-        told = {"teacher_temperature": self.teacher_temperature(look.epoch)}
-        return replace(super().before_epoch(network, look), told=told)
+        logged = {"teacher_temperature": self.teacher_temperature(look.epoch)}
+        return replace(super().before_epoch(network, look), logged=logged)
 
     def terms(self) -> dict[str, int]:
         return dict.fromkeys(("info_nce", "sup_con", "distill", "entropy", "cls"), 0)

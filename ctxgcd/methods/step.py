@@ -38,12 +38,12 @@ class Plan:
 
     Attributes:
         steps: the groups of each step.
-        told: values of this epoch for history.csv that are known before it starts; keys of the method's `logged`.
+        logged: values of this epoch for history.csv that are known before it starts; keys of the method's `logged`.
         fresh_optimiser: whether the state of the optimisers, such as momentum, is reset.
     """
 
     steps: Sequence[Step]
-    told: Mapping[str, float] = field(default_factory=dict)
+    logged: Mapping[str, float] = field(default_factory=dict)
     fresh_optimiser: bool = False
 
 

@@ -65,7 +65,7 @@ class Row:
         self.epoch, lr = look.epoch, self.method.learning_rate(look.epoch)
         check_rate(self.method, lr)
         self.method.schedule(self.optimisers, look.epoch)
-        self.told = {"epoch": look.epoch, "lr": lr, **plan.told}
+        self.told = {"epoch": look.epoch, "lr": lr, **plan.logged}
         self.sums: dict[str, Tensor] = {}
         self.finite: dict[str, Tensor] = {}  # steps before the sum of a term is not finite
         self.network.train()

@@ -184,9 +184,9 @@ def test_the_step_of_a_training_is_one_task(carried_out: tuple[Project, Queue, R
 def test_a_mistake_is_told_in_its_sentence_and_once(carried_out: tuple[Project, Queue, Result]) -> None:
     _, queue, result = carried_out
     assert result.code != 0
-    assert re.search(r"^error: \S+/bee/2.jpg cannot be decoded .*; replace or remove it", result.output, re.MULTILINE), (
-        result.output
-    )
+    assert re.search(
+        r"^error: \S+/bee/2.jpg cannot be decoded .*; replace or remove it", result.output, re.MULTILINE
+    ), result.output
     assert "Traceback" not in result.output
     (job,) = queue.jobs("image_store", "mine")
     assert job["state"] == "FAILED"

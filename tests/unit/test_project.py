@@ -6,6 +6,7 @@ import json
 import re
 import runpy
 import shutil
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -145,3 +146,11 @@ def test_forms_and_the_catalogue_entry_can_be_read() -> None:
         assert form["description"]
         assert len({field["id"] for field in form["body"]}) == len(form["body"]) > 0
     assert yaml.safe_load((ROOT / ".snakemake-workflow-catalog.yml").read_text(encoding="utf-8"))["usage"]["report"]
+
+
+def test_make_help_lists_every_target() -> None:
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+    listed = subprocess.run(["make", "-s", "help"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    phony = re.search(r"^\.PHONY:(.*?[^\\])$", makefile, re.MULTILINE | re.DOTALL)
+    assert phony
+    assert {line.split()[0] for line in listed.splitlines()} == set(phony[1].replace("\\\n", " ").split())

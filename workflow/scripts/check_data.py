@@ -29,11 +29,11 @@ def main() -> None:
         if not check_section(section).ready:
             # Report the missing data of all requested benchmarks.
             message = check_requested(requested)
-            raise UserError(message or f"the data of {section['benchmark']} is not ready; run check_data")
+            raise UserError(message or f"the data of {section['benchmark']} is not ready; run `snakemake check_data`")
         return
-    if message := check_requested(requested):
+    if check_requested(requested):
         arguments.done.unlink(missing_ok=True)
-        raise UserError(message)
+        raise UserError("data or weights are missing or wrong; the table above shows which, and how to get them")
     write_text(arguments.done, "the data of all requested benchmarks was found\n")
 
 

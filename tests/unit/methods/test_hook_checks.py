@@ -31,7 +31,10 @@ WRONG = {  # (hook, what it returns in place of the right value) -> the sentence
     ("before_epoch", lambda plan: extra_plan(plan, EVERY_IMAGE)): r"gives a Tensor as group 'more' of a step",
     ("before_epoch", lambda plan: extra_plan(plan, Group(EVERY_IMAGE))): rf"'more' .* ids from 0 to {IMAGES - 1}",
     ("before_epoch", lambda plan: extra_plan(plan, Group(EVERY_IMAGE[:2] - 1))): r"that are not training images",
-    ("before_epoch", lambda plan: replace(plan, told={"health": 1.0})): r"number told 'health', but logged is empty",
+    (
+        "before_epoch",
+        lambda plan: replace(plan, logged={"health": 1.0}),
+    ): r"logged number 'health', but logged is empty",
     ("learning_rate", lambda rate: None): r"learning_rate returns None; return a finite number",
     ("learning_rate", lambda rate: float("nan")): r"learning_rate returns nan",
     ("losses", lambda found: dict(found.terms)): r"losses returns a dict; return a Losses",

@@ -301,7 +301,7 @@ class Weighing(Plain):
     logged = ("threshold", "spread")
 
     def before_epoch(self, network: Any, look: Look) -> Plan:
-        return replace(super().before_epoch(network, look), told={"threshold": 0.5 + look.epoch})
+        return replace(super().before_epoch(network, look), logged={"threshold": 0.5 + look.epoch})
 
     def weights(self, batch: Batch) -> dict[str, float]:
         return {"info_nce": 1 / (1 + batch.step), "cls": 0.1 + batch.epoch + batch.step / batch.steps}
