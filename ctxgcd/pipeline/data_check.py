@@ -24,7 +24,7 @@ WIDTH = 100  # columns of a terminal
 def check_requested(sections: Sequence[Mapping[str, Any]]) -> str:
     """Check the benchmarks of the given sections (Jobs.check).
 
-    Prints the table and returns a sentence on what is not ready, or an empty string.
+    Prints the table and returns what is not ready, as in `the data of cub is not ready`, or an empty string.
     """
     results = [check_section(section) for section in sections]
     results = [replace(result, remarks=[*result.remarks, *_duplicates(result.benchmark)]) for result in results]
@@ -43,15 +43,11 @@ def problem_of(section: Mapping[str, Any]) -> str:
 
 
 def not_ready(results: Iterable[CheckResult], weights: Sequence[str] = ()) -> str:
-    """Return a sentence on what is not ready, or an empty string."""
+    """Return what is not ready in words, or an empty string."""
     data = ", ".join(result.benchmark for result in results if not result.ready)
     faults = [f"the data of {data}"] * bool(data) + [f"the weights of {', '.join(weights)}"] * bool(weights)
     are = "are" if len(faults) > 1 else "is"
-    why = (
-        f"{' and '.join(faults)} {are} not ready, so nothing was trained; run `snakemake check_data` to see what is "
-        "missing"
-    )
-    return why if faults else ""
+    return f"{' and '.join(faults)} {are} not ready" if faults else ""
 
 
 def table(results: Sequence[CheckResult], gigabytes: Sequence[tuple[float, float]] = ()) -> str:

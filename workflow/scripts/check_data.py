@@ -28,12 +28,12 @@ def main() -> None:
         section = {key: value for part in arguments.benchmark for key, value in part.items()}
         if not check_section(section).ready:
             # Report the missing data of all requested benchmarks.
-            message = check_requested(requested)
-            raise UserError(message or f"the data of {section['benchmark']} is not ready; run `snakemake check_data`")
+            missing = check_requested(requested) or f"the data of {section['benchmark']} is not ready"
+            raise UserError(f"{missing}, so nothing was trained; run `snakemake check_data` to see what is missing")
         return
-    if check_requested(requested):
+    if missing := check_requested(requested):
         arguments.done.unlink(missing_ok=True)
-        raise UserError("data or weights are missing or wrong; the table above shows which, and how to get them")
+        raise UserError(f"{missing}; the table above shows what is missing and how to get it")
     write_text(arguments.done, "the data of all requested benchmarks was found\n")
 
 
