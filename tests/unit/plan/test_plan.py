@@ -352,5 +352,5 @@ def test_a_run_that_was_finished_before_is_found_again(params: Params) -> None:
         "finished",
     )
     kept.mkdir(parents=True)
-    (line,) = plan(params, [run], NOTHING)  # no kept features are asked for, either
+    (line,) = plan(params, [run], NOTHING)  # no cached features are requested, either
     assert (line.state, line.hours) == ("in work/runs", 0)
