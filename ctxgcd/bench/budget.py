@@ -50,7 +50,7 @@ class _ClockedCropper:
 
 
 def budget(out: Path, device: torch.device) -> list[dict[str, Any]]:
-    """Write the milliseconds of each part of a contextual step to `out`; return the row for the share of reading views."""
+    """Write the milliseconds of each part of a contextual step to `out`; return the row for the share of the views."""
     precision = "bf16" if device.type == "cuda" else "float32"
     step, plain = step_of(device, precision, context=True), step_of(device, "float32", context=True)
     steps = 8 if device.type == "cuda" else 1

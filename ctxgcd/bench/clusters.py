@@ -39,7 +39,7 @@ def _nearest(folder: Path, n: int, device: torch.device) -> float:
 
 
 def _sorted_rows(folder: Path, n: int, device: torch.device) -> float:
-    """Sort all similarities of one image at a time, only for SEARCHED images, because the cost per image is constant."""
+    """Sort similarities one image at a time, only for SEARCHED images, because the cost per image is constant."""
     rows, searched = _features(n, device), min(n, SEARCHED)
 
     def loop() -> None:

@@ -25,7 +25,7 @@ PEAK = {"H200": 989e12, "H100": 989e12, "A100": 312e12, "L40S": 362e12}
 
 
 def flops_of_view() -> int:
-    """Return the operations per train view of the paper's model: trunk forward, CLS row of the tail forward and backward.
+    """Return the operations per train view of the paper's model: trunk forward, CLS row of the tail in both directions.
 
     Heads and losses are not counted; they are less than one percent.
     """

@@ -61,7 +61,7 @@ class Step:
 
 
 def step_of(device: torch.device, precision: str, context: bool) -> Step:
-    """Return the paper's batch sizes (128 + 120 images) on a GPU; on a CPU smaller ones, with the same cost per view."""
+    """Return the paper's batch sizes (128 + 120 images) on a GPU; on a CPU, smaller ones of equal cost per view."""
     row = f"full-paper+precision={precision}"
     if device.type == "cpu":
         row += "+batch_size=16+neighbour_images=16+k=8"

@@ -48,7 +48,7 @@ class Line:
 
 
 def plan(params: Params, runs: list[Run], past: Measured) -> list[Line]:
-    """Return one line per run, grouped by benchmark, and one for each benchmark's features if a run is to be trained."""
+    """Return one line per run, by benchmark, and one for the benchmark's shared features if a run is to be trained."""
     planned = [{"benchmark": run.benchmark, "row": run.row, "seeds": [run.seed]} for run in runs]
     done = {Run(one["benchmark"], one["row"], one["seed"]) for one in existing_metrics(params, planned)}
     lines = []

@@ -192,7 +192,7 @@ def _finished(params: Params) -> list[Finished]:
 
 
 def _kind(p: Mapping[str, Any]) -> tuple[Any, ...]:
-    """Return what determines the time of a view: backbone, size, precision, trained part, and whether the trunk runs."""
+    """Return what determines the time of a view: backbone, size, precision, trained part, whether the trunk runs."""
     seen = (p["model"], p["crop"], p["precision"])
     if not METHODS[p["method"]].trains:
         return (*seen, None, False)

@@ -19,7 +19,7 @@ SAMPLE = 2000  # images in embeddings.npz
 
 @dataclass(frozen=True)
 class Shape:
-    """A backbone: its trunk returns (crop / stride)^2 + extra positions of `channels`, the whole backbone `dim` features."""
+    """A backbone: its trunk returns (crop / stride)^2 + extra positions of `channels`, the backbone `dim` features."""
 
     stride: int
     extra: int
