@@ -306,7 +306,7 @@ def test_a_python_that_is_gone_or_too_old_is_told(checkout: Checkout) -> None:
     old.write_text("#!/bin/sh\nexit 1\n")
     old.chmod(0o755)
     said = checkout.make("PYTHON=./old", "environment", code=2)
-    assert said.startswith("error: ./old is no Python 3.11 or newer; name one: make PYTHON=python3.12")
+    assert said.startswith("error: ./old is not supported: ctxgcd requires Python 3.11 or newer; select one with make")
 
 
 def test_a_folder_that_cannot_be_written_is_told(checkout: Checkout) -> None:
