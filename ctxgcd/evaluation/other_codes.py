@@ -59,7 +59,7 @@ def score_given(
     keys = predictions.rows[key].map(lambda name: own.get(name, name))
     predictions = Table(predictions.name, predictions.rows.assign(**{key: keys}))
     predicted, named = predictions.column(*PREDICTED), truth.column(*TRUE_CLASS)
-    # Beside a column of predictions, classes are the true ones; `name` is a class's where `ctxgcd discover` wrote it.
+    # Next to a column of predictions, `class` is the true class; `name` is a class name if `ctxgcd discover` wrote it.
     named_too = NAME if predictions.has(NEAREST) else ""
     predictions.require_same_classes(predicted, *(GUESS if predicted in GUESS else (*CLASS, named_too)))
     truth.require_same_classes(named, *TRUE_CLASS)
@@ -223,7 +223,7 @@ def _join(predictions: Table, truth: Table, allow_missing: bool, of_discover: bo
     if len(without) and not allow_missing:
         advice = "predict them too, or add --allow-missing to score the others"
         if of_discover:
-            advice = "add --allow-missing to score the others (discover predicts the unlabelled images alone)"
+            advice = "add --allow-missing to score the others (discover only predicts the unlabelled images)"
         raise UserError(
             f"{predictions.name} lacks {len(without):,} of the {len(joined):,} images of {truth.name}, first "
             f"'{without.iloc[0]}'; {advice}"

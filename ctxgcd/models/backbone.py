@@ -181,7 +181,7 @@ def cut(net: nn.Module, tail_blocks: int) -> Backbone:
         return Backbone(EfficientNetTrunk(net), EfficientNetTail(net), dim)
     raise UserError(
         f"{type(net).__name__} cannot be cut with tail_blocks {tail_blocks}: a ViT with a CLS token takes up to its "
-        "number of blocks, an EfficientNet takes 1, and any timm model takes 0 (heads alone)"
+        "number of blocks, an EfficientNet takes 1, and any timm model takes 0 (only the heads are trained)"
     )
 
 

@@ -36,7 +36,7 @@ HOW_TO_READ = [
     "K: the number of classes that a run assumes, Old and New together: true, estimated, or given.",
     "v2: the clustering accuracy that papers compare. Clusters and classes are matched one to one over all images, "
     "so that most images are correct; Old and New are the shares of correct images under this same matching.",
-    "±: the standard deviation over n runs that differ in their training seed alone.",
+    "±: the standard deviation over n runs that differ only in their training seed.",
     "The CSV of a table is results/NAME.csv, such as results/main_fashion.csv. The section Statistics of a benchmark "
     "shows results/statistics_BENCHMARK.csv.",
 ]
@@ -151,7 +151,7 @@ def _benchmark(
     if made:
         own_metrics = [run for run in runs if (run["row"], run["seed"]) == (shown.row, shown.seed)]
         said = [line for run in own_metrics for line in failings(run)]
-        which = Notes([f"Of the run {method_name(shown.row)}, seed {shown.seed}, alone.", *said])
+        which = Notes([f"Only of the run {method_name(shown.row)}, seed {shown.seed}.", *said])
         looked = [
             Section("Embedding", [embedding_block(made)]),
             *confusion_sections(made),

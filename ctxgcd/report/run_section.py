@@ -69,7 +69,7 @@ def read_made(folder: Path, split: Path, store: Packed | None) -> Made | None:
 def failings(metrics: Mapping[str, Any]) -> list[str]:
     """Return notes on empty clusters and collapsed projections from a run's metrics.json."""
     k, empty = metrics["K"], metrics["clusters"]["unlabelled"]["empty_clusters"]
-    collapse = "Its projections collapsed: all were alike at the end, so contrastive and context losses taught nothing."
+    collapse = "Its projections collapsed: all were nearly equal, so the contrastive and context losses had no effect."
     said = [f"{empty} of the {k} assumed classes have no image, so {k - empty} were found."] if empty else []
     return said + ([collapse] if metrics.get("collapsed") else [])
 
