@@ -1,10 +1,10 @@
-# `make help` lists the targets. Each one makes the environment it needs, pinned by requirements.lock.
+# `make help` lists the targets. Each target makes the environment that it needs, pinned by requirements.lock.
 SHELL := /bin/bash
 PYTHON ?= python3
 VENV ?= .venv
 PYTHON_THERE ?= 3.12
 override VENV := $(VENV:~/%=$(HOME)/%)
-# The folder that VENV names when a recipe starts: what runs from it keeps it when VENV names another one later.
+# The target of VENV when a recipe starts, so that running commands keep it if VENV changes later.
 BIN = "$(or $(shell cd "$(VENV)/bin" 2>/dev/null && pwd -P),$(VENV)/bin)"
 
 .DEFAULT_GOAL := help
@@ -14,10 +14,10 @@ BIN = "$(or $(shell cd "$(VENV)/bin" 2>/dev/null && pwd -P),$(VENV)/bin)"
 help: ## list the targets
 	@grep -E '^[a-z.-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
 
-# VENV is a link to VENV-HASH, of the content of requirements.lock and pyproject.toml and of Python's version.
-environment: ## make the environment (.venv, or VENV=folder) where its pins have changed or there is none
+# VENV is a link to VENV-HASH, a hash of requirements.lock, pyproject.toml and Python's version.
+environment: ## make the environment (.venv, or VENV=folder) if it is missing or its pins changed
 	@$(PYTHON) -c "import sys; sys.exit(sys.version_info < (3, 11))" || \
-	  { echo "error: $(PYTHON) is no Python 3.11 or newer; name one: make PYTHON=python3.12 ..." >&2; exit 2; }
+	  { echo "error: $(PYTHON) is not supported: ctxgcd requires Python 3.11 or newer; select one with make PYTHON=python3.12 ..." >&2; exit 2; }
 	@$(PYTHON) -m workflow.scripts.make_environment "$(VENV)"
 
 demo: environment ## train everything on the embedded benchmark and print its tables (minutes on two cores)
@@ -31,7 +31,7 @@ test: environment ## run the tests
 test-quick: environment ## run the fast tests: tests/unit and the golden values, without those marked slow
 	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder -m "not slow" tests/unit tests/test_golden.py
 
-test-browser: environment ## open the report in a headless Chromium (skipped, with the reason, where there is none)
+test-browser: environment ## test the report in a headless Chromium (skipped, with the reason, if there is none)
 	$(BIN)/python -m pytest -m browser tests/browser
 
 check: environment ## lint, format, types, import contract, workflow lint
@@ -45,17 +45,17 @@ check: environment ## lint, format, types, import contract, workflow lint
 docs: environment ## build the site in docs/_build; a broken link or reference fails
 	$(BIN)/python -m sphinx -W --keep-going -q docs docs/_build
 
-linkcheck: environment ## ask every external link of the site whether it answers (needs a network)
+linkcheck: environment ## check every external link of the site (needs a network)
 	$(BIN)/python -m sphinx -q -b linkcheck docs docs/_build/linkcheck
 
 verify: environment ## make the demo and compare its tables with the committed ones
 	$(BIN)/snakemake demo
 	$(BIN)/python workflow/scripts/verify_results.py
 
-compare: environment ## train the same runs by BASE (a revision or folder) and this checkout, compare bit for bit (20 minutes)
+compare: environment ## train the same runs with BASE (a revision or folder) and this checkout, compare bit for bit (20 minutes)
 	$(BIN)/python workflow/scripts/compare_checkouts.py "$(BASE)" $(ARGS)
 
-soak: environment ## kill and stop a demo 50 times and compare its results with an uninterrupted one's (an hour)
+soak: environment ## interrupt a demo 50 times and compare its results with those of an uninterrupted demo (an hour)
 	$(BIN)/python -m tests.resume.soak --kills 50
 
 format: environment ## format Python and Snakemake files
@@ -74,19 +74,19 @@ lock: ## resolve requirements.in into requirements.lock and the workflow's envir
 dvc.yaml: environment ## write dvc.yaml from params.yaml
 	$(BIN)/python workflow/scripts/write_dvc_stages.py
 
-restore: environment ## pull the results that DVC recorded and keep those that params.yaml and the code ask for now
+restore: environment ## pull the results recorded by DVC and keep those that match the current params.yaml and code
 	$(BIN)/python workflow/scripts/restore_results.py
 
-bench: environment ## measure training steps and all else beside plain references (10 minutes; results/bench/)
+bench: environment ## benchmark all steps against plain reference code (10 minutes; results/bench/)
 	$(BIN)/python workflow/scripts/run_bench.py
 
-gpu-kit: environment ## pack work/gpu-kit.tar for a GPU without a network (PHOTOGRAPHS=folder takes JPEGs along)
+gpu-kit: environment ## pack work/gpu-kit.tar for a GPU without a network (PHOTOGRAPHS=folder includes JPEGs)
 	$(BIN)/python workflow/scripts/pack_gpu_kit.py --python-there $(PYTHON_THERE) --photographs "$(PHOTOGRAPHS)"
 
-publish: environment ## copy the demo's tables and figures, and the bench's, to docs/ and README.md
+publish: environment ## copy the tables and figures of the demo and of `bench` to docs/ and README.md
 	$(BIN)/python workflow/scripts/publish_results.py fashion
 	if test -e results/bench/budget.csv; then $(BIN)/python workflow/scripts/publish_bench.py; fi
 
-clean: ## delete caches, never results, and no run: work/runs/ holds resume states and finished runs
+clean: ## delete caches, but not results/ and work/runs/, which contains checkpoints and finished runs
 	find work -mindepth 1 -maxdepth 1 ! -name runs -exec rm -rf {} +
 	rm -rf .pytest_cache .mypy_cache .ruff_cache

@@ -1,7 +1,7 @@
 """SimGCD (ICCV 2023) in one file: this package's losses and heads in a plain PyTorch loop.
 
-`python examples/simgcd.py` trains on 2,000 images of Fashion-MNIST that travel with the package, half of the images of
-classes 0-4 labelled, and prints the accuracy on the others. The equations are those of docs/methods.md.
+`python examples/simgcd.py` trains on 2,000 images of Fashion-MNIST that are included in the package, with half of the
+images of classes 0-4 labelled, and prints the accuracy on the other images. The equations are those of docs/methods.md.
 """
 
 import argparse
@@ -28,19 +28,19 @@ from ctxgcd.models.heads import CosineClassifier, Projector
 
 parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
 parser.add_argument("--epochs", type=int, default=8)
-parser.add_argument("--images", type=int, default=2000, help="train on the first so many images")
+parser.add_argument("--images", type=int, default=2000, help="number of images used, from the first on")
 parser.add_argument("--seed", type=int, default=0)
 arguments = parser.parse_args()
 if arguments.images < 128:
-    parser.error(f"--images is {arguments.images}; give at least the 128 of a batch")
+    parser.error(f"--images is {arguments.images}; give at least 128, the size of a batch")
 torch.manual_seed(arguments.seed)
 
-# The split of GCD: D^l is half of the images of the Old classes, D^u is all the rest. Class ids: Old first, then New.
+# The split of GCD: D^l is half of the images of the Old classes, D^u is the rest. Class ids: Old first, then New.
 classes = class_lists.load("fashion")
 manifest = SHEET.manifest(embedded("fashion")).query("part == 'train'").head(arguments.images)
 split = make_split(manifest, classes, seed=0, labelled_share=0.5, drawn_order=False)
 true, labelled = torch.tensor(split.class_id), torch.tensor((split.role == "labelled").to_numpy())
-labels = torch.where(labelled, true, -1)  # all that the training sees
+labels = torch.where(labelled, true, -1)  # the only labels used in training
 
 # Two random views of each image for training, one centre crop for evaluation.
 resize = transforms.Resize(73, transforms.InterpolationMode.BICUBIC)
@@ -49,7 +49,7 @@ tensor = transforms.Compose([transforms.ToTensor(), transforms.Normalize([0.5] *
 train_view = transforms.Compose([transforms.RandomCrop(64), transforms.RandomHorizontalFlip(), tensor])
 test_view = transforms.Compose([transforms.CenterCrop(64), tensor])
 
-# An ImageNet backbone cut in two: the trunk stays frozen, the tail (the last convolution) and the two heads train.
+# An ImageNet backbone cut in two: the trunk is frozen, the tail (the last convolution) and the two heads are trained.
 with tempfile.TemporaryDirectory() as folder:
     weights.prepare("tf_efficientnet_lite0", "package", 64, Path(folder, "weights.pt"))
     backbone = cut(weights.load("tf_efficientnet_lite0", 64, Path(folder, "weights.pt")), tail_blocks=1)
@@ -64,7 +64,7 @@ plain = {"params": [value for _, value in trained if value.ndim <= 1], "weight_d
 optimiser = torch.optim.SGD([decayed, plain], lr=0.03, momentum=0.9)
 schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimiser, arguments.epochs, eta_min=0.03 * 1e-3)
 
-# About half of a batch is labelled: an image of D^l weighs 1, one of D^u |D^l| / |D^u|.
+# About half of a batch is labelled: an image of D^l has weight 1, an image of D^u |D^l| / |D^u|.
 chance = torch.where(labelled, 1.0, labelled.sum() / (~labelled).sum())
 sampler = WeightedRandomSampler(chance.tolist(), len(images))
 for epoch in range(arguments.epochs):
@@ -88,7 +88,7 @@ for epoch in range(arguments.epochs):
     schedule.step()
     print(f"epoch {epoch + 1}/{arguments.epochs}  loss {loss.item():.3f}", flush=True)
 
-# Every image of D^u gets the class of its largest cosine; classes are matched to the true ones once, over all of D^u.
+# The class of an image of D^u is that of its largest cosine; classes are matched to the true ones over all of D^u.
 with torch.no_grad():
     parts = torch.arange(len(images))[~labelled].split(32)
     predicted = [classifier(backbone.features(torch.stack([test_view(images[i]) for i in ids]))) for ids in parts]

@@ -1,4 +1,4 @@
-"""What tests of several rooms share: the committed params.yaml, as a dict of one's own or validated."""
+"""Fixtures shared by the tests of several subpackages: the committed params.yaml, as a separate dict or validated."""
 
 from __future__ import annotations
 

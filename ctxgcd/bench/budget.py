@@ -1,4 +1,4 @@
-"""The time of the parts of a training step, in our loop (exact views and view bank) and in the plain loop."""
+"""Time of each part of a training step, in our loop (exact views and view bank) and in the plain loop."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ STEP_PARTS = ("views", "trunk", "forward and losses", "backward", "optimiser", "
 
 
 class Clock:
-    """Adds up the seconds of wrapped calls by part, less those of wrapped calls inside."""
+    """Sums the seconds of wrapped calls by part, excluding nested wrapped calls."""
 
     def __init__(self, device: torch.device) -> None:
         self.device, self.inner = device, 0.0
@@ -40,7 +40,7 @@ class Clock:
 
 
 class _ClockedCropper:
-    """A cropper whose train views are clocked."""
+    """A cropper that measures the time of its train views."""
 
     def __init__(self, cropper: Any, clock: Clock) -> None:
         self.cropper, self.train_view = cropper, clock.wrap("views", cropper.train_view)
@@ -50,7 +50,7 @@ class _ClockedCropper:
 
 
 def budget(out: Path, device: torch.device) -> list[dict[str, Any]]:
-    """Write `out`: milliseconds of each part of a contextual step, by way; return the row of the bench on reading."""
+    """Write the milliseconds of each part of a contextual step to `out`; return the row for the share of the views."""
     precision = "bf16" if device.type == "cuda" else "float32"
     step, plain = step_of(device, precision, context=True), step_of(device, "float32", context=True)
     steps = 8 if device.type == "cuda" else 1
@@ -100,6 +100,6 @@ def _rows(way: str, step: Step, steps: int, clock: Clock) -> list[dict[str, Any]
 
 
 def _share(rows: list[dict[str, Any]], way: str, part: str) -> float:
-    """Percent of a way's time that a part takes."""
+    """Return the percentage of a training mode's time that a part takes."""
     times = {row["part"]: float(row["milliseconds"]) for row in rows if row["way"] == way}
     return 100 * times[part] / sum(times.values())

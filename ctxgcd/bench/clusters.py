@@ -1,4 +1,4 @@
-"""Benchmarks of neighbours, clusters and scores, compared with loops as in research scripts."""
+"""Benchmarks of neighbours, clusters and scores, compared with plain loops as in research scripts."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from ctxgcd.evaluation.accuracy import assign, contingency
 DIM, K = 768, 9
 CLASSES, OLD = 100, 50
 RESTARTS, ITERATIONS = 1, 10
-SEARCHED = 300  # rows that the plain search takes of all
+SEARCHED = 300  # number of rows that the plain search processes
 
 
 def _features(n: int, device: torch.device) -> Tensor:
-    """n unit rows around CLASSES centres."""
+    """Return n unit rows around CLASSES centres."""
     stream = torch.Generator().manual_seed(0)
     centres = torch.randn(CLASSES, DIM, generator=stream)
     rows = centres[torch.arange(n) % CLASSES] + torch.randn(n, DIM, generator=stream)
@@ -39,7 +39,7 @@ def _nearest(folder: Path, n: int, device: torch.device) -> float:
 
 
 def _sorted_rows(folder: Path, n: int, device: torch.device) -> float:
-    """One image after another: all its similarities, sorted; so for SEARCHED of them, which cost the same each."""
+    """Sort similarities one image at a time, only for SEARCHED images, because the cost per image is constant."""
     rows, searched = _features(n, device), min(n, SEARCHED)
 
     def loop() -> None:
@@ -56,7 +56,7 @@ def _semi_kmeans(folder: Path, n: int, device: torch.device) -> float:
 
 
 def _plain_semi_kmeans(folder: Path, n: int, device: torch.device) -> float:
-    """All distances as differences, centres one by one, as the published code has them."""
+    """Compute all distances as differences, one centre at a time, as in the published code."""
     rows, labels = _features(n, device), _labels(n, device)
 
     def loop() -> None:
@@ -90,7 +90,7 @@ def _matching(folder: Path, n: int, device: torch.device) -> float:
 
 
 def _counted_matching(folder: Path, n: int, device: torch.device) -> float:
-    """The same, counted image by image."""
+    """Compute the same score by counting one image at a time."""
     predicted, true = _predictions(n)
 
     def loop() -> None:

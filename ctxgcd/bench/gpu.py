@@ -20,14 +20,14 @@ from ctxgcd.models.backbone import cut
 from ctxgcd.training.loop import train_epoch
 from ctxgcd.utils.files import write_text
 
-# Dense bf16 operations a second that the vendor's data sheets give, by a part of the card's name.
+# Dense bf16 operations per second from the vendor's data sheets, by a part of the device name.
 PEAK = {"H200": 989e12, "H100": 989e12, "A100": 312e12, "L40S": 362e12}
 
 
 def flops_of_view() -> int:
-    """Operations that the paper's model needs for a train view: the trunk forward, the tail's CLS row and back.
+    """Return the operations per train view of the paper's model: trunk forward, CLS row of the tail in both directions.
 
-    The heads and losses are left out: less than a percent.
+    Heads and losses are not counted; they are less than one percent.
     """
     backbone = cut(timm.create_model(MODEL, pretrained=False, num_classes=0).eval().requires_grad_(False), 1)
     backbone = backbone.to(torch.device("meta"))
@@ -39,9 +39,9 @@ def flops_of_view() -> int:
 
 
 def utilisation(rows: Sequence[dict[str, Any]], device: torch.device, name: str) -> list[dict[str, Any]]:
-    """Rows of the bench for the share of a card's bf16 arithmetic that exact steps use; none for an unknown card.
+    """Return benchmark rows with the bf16 utilisation of a device in exact steps; none for an unknown device.
 
-    rows: those of `bench`; name: the card's.
+    rows: the rows of `bench`; name: the device name.
     """
     peak = next((value for part, value in PEAK.items() if part in name), None)
     if peak is None:
@@ -58,9 +58,9 @@ def utilisation(rows: Sequence[dict[str, Any]], device: torch.device, name: str)
 
 
 def kernels(out: Path, device: torch.device, steps: int = 8) -> int:
-    """Write a profile of contextual steps by kernel to `out`; return how often the host waited for the device in them.
+    """Write a profile of contextual steps by kernel to `out`; return how often the host waited for the device.
 
-    Waits are counted on CUDA alone, in another epoch, by torch's own debug mode.
+    Waits are counted only on CUDA, in a separate epoch, with torch's debug mode.
     """
     on_cuda = device.type == "cuda"
     step = step_of(device, "bf16" if on_cuda else "float32", context=True)

@@ -32,11 +32,11 @@ IMAGENET = 1_281_167  # training images
 # -- photographs -----------------------------------------------------------------------------------------
 
 
-IMAGES = "CTXGCD_BENCH_IMAGES"  # a folder of JPEGs to take instead of made-up ones
+IMAGES = "CTXGCD_BENCH_IMAGES"  # folder of JPEGs to use instead of synthetic images
 
 
 def jpegs(folder: Path) -> list[Path]:
-    """All JPEGs below a folder. Raises UserError where there are none, or one is none by its content."""
+    """Return all JPEGs below a folder. Raises UserError if there are none, or if one cannot be decoded."""
     if not folder.is_dir():
         raise UserError(f"{folder} is not a folder; give a folder of photographs")
     found = sorted(path for path in folder.rglob("*") if path.suffix.lower() in (".jpg", ".jpeg"))
@@ -51,7 +51,7 @@ def jpegs(folder: Path) -> list[Path]:
 
 
 def _photographs(folder: Path, n: int) -> None:
-    """Lay out n photographs: of IMAGES (again and again where it has fewer), or smooth made-up ones of 500 x 375."""
+    """Write n photographs: from IMAGES (repeated if it has fewer), or smooth synthetic images of 500 x 375 pixels."""
     draw = np.random.RandomState(0)
     (folder / "images").mkdir()
     if given := os.environ.get(IMAGES):
@@ -65,7 +65,7 @@ def _photographs(folder: Path, n: int) -> None:
 
 
 def names(n: int) -> list[str]:
-    """Paths of the made-up photographs."""
+    """Return the paths of the photographs."""
     return [f"images/{i:05d}.jpg" for i in range(n)]
 
 
@@ -89,7 +89,7 @@ def packed_photographs(folder: Path, n: int) -> None:
 
 
 def _views(folder: Path, n: int, device: torch.device) -> float:
-    compute_alike(device)  # as a training does
+    compute_alike(device)  # as in training
     cropper = Cropper(open_store(folder / "store.npz").to(device), CROP, MEAN, STD, device)
     stream = Stream(generator(0, "views"))
 
@@ -162,7 +162,7 @@ def _manifest_and_split(folder: Path, n: int, device: torch.device) -> float:
 
 
 def _plain_split(folder: Path, n: int, device: torch.device) -> float:
-    """List, draw and write with lists and loops, as research scripts do."""
+    """List, sample and write images with lists and loops, as in research scripts."""
 
     def work() -> None:
         rows = [
@@ -191,6 +191,6 @@ WORKS = (
         _empty_files,
         _manifest_and_split,
         _plain_split,
-        least=2_000,  # two images a class
+        least=2_000,  # two images per class
     ),
 )

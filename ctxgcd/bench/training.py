@@ -34,13 +34,13 @@ from ctxgcd.training.step_inputs import StepInputs
 from ctxgcd.training.views import BankViews, FreshViews
 
 MODEL, DEPTH = "vit_base_patch16_224.dino", 12
-BANK = 2  # kept views an image: how many there are changes no step's time
-PHOTOGRAPHS = 1500  # at most; more steps go through them again
+BANK = 2  # cached views per image; their number does not affect the time of a step
+PHOTOGRAPHS = 1500  # maximum; longer measurements repeat them
 
 
 @dataclass(frozen=True)
 class Step:
-    """What a step is made of: the run's parameters, the phase and how many blocks the backbone has."""
+    """The configuration of a step: parameters of the run, phase and number of blocks of the backbone."""
 
     p: dict[str, Any]
     context: bool
@@ -48,12 +48,12 @@ class Step:
 
     @property
     def views(self) -> int:
-        """Views of a step: two of each image."""
+        """Return the number of views of a step: two per image."""
         around = self.p["neighbour_images"] // self.p["k"] * self.p["k"] if self.context else 0
         return 2 * (self.p["batch_size"] + around)
 
     def epochs(self, views: int) -> tuple[int, int, float]:
-        """Images of an epoch, how many epochs make about so many views, and how many times as many are wanted."""
+        """Return the images per epoch, the epochs for about this many views, and the scale to the requested number."""
         steps = max(1, views // self.views)
         of_epoch = min(steps, PHOTOGRAPHS // self.p["batch_size"])
         epochs = steps // of_epoch
@@ -61,7 +61,7 @@ class Step:
 
 
 def step_of(device: torch.device, precision: str, context: bool) -> Step:
-    """The paper's batches (128 + 120 images) on a GPU; smaller ones, which cost as much a view, on a CPU."""
+    """Return the paper's batch sizes (128 + 120 images) on a GPU; on a CPU, smaller ones of equal cost per view."""
     row = f"full-paper+precision={precision}"
     if device.type == "cpu":
         row += "+batch_size=16+neighbour_images=16+k=8"
@@ -75,12 +75,12 @@ def _net(step: Step, device: torch.device) -> nn.Module:
 
 
 def _photographs(folder: Path, views: int) -> None:
-    """As many as so many views need at most: a step has two of each image."""
+    """Return the maximum number of images for this many views: a step has two views of each image."""
     packed_photographs(folder, min(views // 2, PHOTOGRAPHS))
 
 
 def _labels(images: int, device: torch.device) -> Tensor:
-    """Half of the images have one of five classes."""
+    """Return labels: half of the images have one of five classes."""
     return torch.where(torch.arange(images) % 2 == 0, torch.arange(images) % 5, -1).to(device)
 
 
@@ -88,7 +88,7 @@ def _labels(images: int, device: torch.device) -> Tensor:
 
 
 def begun(step: Step, folder: Path, images: int, device: torch.device, bank: bool) -> tuple[Row, StepInputs]:
-    """A run as train.run begins it, on `images` images."""
+    """Return a run on `images` images, initialised as in train.run."""
     compute_alike(device)
     precision, backbone = step.p["precision"], cut(_net(step, device), 1)
     if bank:
@@ -106,13 +106,13 @@ def begun(step: Step, folder: Path, images: int, device: torch.device, bank: boo
 
 
 def epoch_of(step: Step, row: Row, inputs: StepInputs) -> int:
-    """Prepare a run, so that an epoch costs what every one but the first does; return an epoch of the phase."""
-    if step.context:  # the first epoch keeps the test view
+    """Prepare a run, so that the cost of the first epoch is not measured; return an epoch of the phase."""
+    if step.context:  # the first epoch caches the test view
         inputs.features(row.network, torch.arange(len(inputs.labels), device=inputs.labels.device))
     epoch = step.p["T_warm"] if step.context else 0
-    row.measured_in = frozenset()  # no sizes of terms in a step
+    row.measured_in = frozenset()  # do not measure the sizes of the loss terms
     if inputs.labels.device.type == "cuda" or isinstance(inputs.views, BankViews):
-        train_epoch(row, inputs, epoch)  # warm: an epoch that is cheap here
+        train_epoch(row, inputs, epoch)  # warm-up with a cheap epoch
     return epoch
 
 
@@ -148,7 +148,7 @@ def _evaluation(folder: Path, images: int, device: torch.device) -> float:
 def _checkpoints(folder: Path, writes: int, device: torch.device) -> float:
     step = step_of(device, "float32", context=False)
     row, inputs = begun(step, folder, step.p["batch_size"], device, bank=True)
-    train_epoch(row, inputs, 0)  # so that there is momentum to be kept
+    train_epoch(row, inputs, 0)  # so that the checkpoint contains momentum
 
     def loop() -> None:
         for _ in range(writes):
@@ -157,12 +157,12 @@ def _checkpoints(folder: Path, writes: int, device: torch.device) -> float:
     return timed(loop, device)
 
 
-# Frozen blocks keep nothing of a step, so two of the twelve have its peak memory but for the weights of the others.
+# Frozen blocks store no activations, so two of the twelve blocks have the same peak memory, except for weights.
 SHALLOW = 2
 
 
 def _step_of_248(device: torch.device) -> Step:
-    """The paper's batch, on a shallow backbone: its memory."""
+    """Measure the memory of a step with the paper's batch on a shallow backbone."""
     return Step(resolve(read(Path("params.yaml")), "cub", "full-paper+precision=float32", 0), True, SHALLOW)
 
 
@@ -178,7 +178,7 @@ TEST_VIEW = transforms.Compose([AUGMENT.transforms[0], transforms.CenterCrop(CRO
 
 
 class _Whole(nn.Module):
-    """The whole backbone where our tail stands: images -> features; its last block trains."""
+    """The whole backbone in place of our tail: images -> features; its last block is trained."""
 
     def __init__(self, net: Any) -> None:
         super().__init__()
@@ -200,9 +200,9 @@ Clocked = Callable[[str, Callable[..., Any]], Callable[..., Any]]
 def plain_loop(
     step: Step, folder: Path, images: int, device: torch.device, clocked: Clocked = lambda part, call: call
 ) -> Callable[[], None]:
-    """An epoch that decodes, resizes and crops each time; the whole backbone, of the last block all rows; float32.
+    """Run an epoch that decodes, resizes and crops every image again, with all rows of the whole backbone in float32.
 
-    clocked: wraps the parts whose time is wanted.
+    clocked: wraps the measured parts.
     """
     p = step.p
     method, labels = load(p["method"])(p), _labels(images, device)
@@ -251,7 +251,7 @@ def _plain_evaluation(folder: Path, images: int, device: torch.device) -> float:
     def loop() -> None:
         parts = torch.arange(images).split(16)
         features = [normalize(net(_decoded(folder, ids, TEST_VIEW, device)), dim=1) for ids in parts]
-        for ids in parts:  # the lists come from another pass over the images
+        for ids in parts:  # the neighbour lists need another pass over the images
             features.append(normalize(net(_decoded(folder, ids, TEST_VIEW, device)), dim=1))
         z = torch.cat(features[len(parts) :])
         (z @ z.T).topk(9)
@@ -271,7 +271,7 @@ def _plain_checkpoints(folder: Path, writes: int, device: torch.device) -> float
     return timed(loop, device)
 
 
-# Module-level, so that the processes that measure can be given them.
+# Defined at module level, so that they can be pickled for the measuring processes.
 baseline, plain_baseline = partial(_ours, context=False), partial(_plain, context=False)
 contextual, plain_contextual = partial(_ours, context=True), partial(_plain, context=True)
 banked = partial(_ours, context=True, bank=True)
@@ -280,7 +280,7 @@ half_banked = partial(banked, precision="bf16")
 
 
 def works(device: torch.device) -> list[Work]:
-    """What is measured on a device; bf16 only where it has instructions for it."""
+    """Return the benchmarks of a device; bf16 only if the device supports it."""
     on_cuda = device.type == "cuda"
     how: dict[str, Any] = {"threads": 2, "least": 2 * 496 if on_cuda else 64}
     n = (16_384, 16_368) if on_cuda else (64, 128)

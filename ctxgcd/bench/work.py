@@ -22,15 +22,15 @@ Part = Callable[[Path, int, torch.device], float]
 
 @dataclass(frozen=True)
 class Work:
-    """A step and its plain reference: each does the work of n units in the folder and returns its seconds.
+    """A step and its plain reference: each processes n units in the folder and returns the seconds.
 
     Attributes:
-        sizes: numbers of units n, each measured on its own.
-        prepare: what both need, not measured.
-        plain: units that the reference does where it would take too long for n; 0: n.
-        threads: of each of them on a CPU.
-        least: the fewest units that make sense.
-        of_memory: compare the peak memory, in MiB, instead of the speed.
+        sizes: numbers of units n, measured separately.
+        prepare: preparation for both, not measured.
+        plain: number of units of the reference if n would take too long; 0: n.
+        threads: number of CPU threads of each.
+        least: minimum number of units.
+        of_memory: compare the peak memory in MiB instead of the speed.
     """
 
     name: str
@@ -46,9 +46,9 @@ class Work:
 
 
 def bench(works: Sequence[Work], out: Path, scale: float, device: torch.device) -> list[dict[str, Any]]:
-    """Measure every work, print it, write `out` and return its rows; `scale` shrinks or grows all numbers of units."""
+    """Run all benchmarks, print and write the results to `out`, and return the rows; `scale` multiplies all sizes."""
     rows: list[dict[str, Any]] = []
-    references: dict[tuple[Part, int], tuple[float, float]] = {}  # the same reference serves several works
+    references: dict[tuple[Part, int], tuple[float, float]] = {}  # several benchmarks share a reference
     for work, size in [(each, size) for each in works for size in each.sizes]:
         n, plain = (max(work.least, round(units * scale)) for units in (size, work.plain or size))
         with TemporaryDirectory() as name:
@@ -70,7 +70,7 @@ def bench(works: Sequence[Work], out: Path, scale: float, device: torch.device) 
 def row_of(
     name: str, device: torch.device, unit: str, ours: float, reference: float, ratio: float, memory: float, n: int
 ) -> dict[str, Any]:
-    """A row of the bench, printed as it is made."""
+    """Return a row of results, and print it."""
     print(
         f"{name:<50} {n:>9,}  {ours:>11,.1f} {unit:<9} reference {reference:>11,.1f}  {ratio:>7.2f} x  "
         f"{memory:>6,.0f} MiB",
@@ -83,11 +83,11 @@ def row_of(
 
 
 def nothing(folder: Path, n: int) -> None:
-    """Prepare nothing."""
+    """Do nothing; for benchmarks without preparation."""
 
 
 def timed(call: Callable[[], object], device: torch.device) -> float:
-    """Seconds that a call takes, what it leaves to a GPU included."""
+    """Return the seconds of a call, including its pending work on a GPU."""
     if device.type == "cuda":
         torch.cuda.synchronize(device)
     begun = time.perf_counter()
@@ -98,9 +98,9 @@ def timed(call: Callable[[], object], device: torch.device) -> float:
 
 
 def _measured(part: Callable[..., Any], threads: int, *arguments: Any) -> tuple[Any, float]:
-    """Return what a function returns in a fresh process of so many threads, and that process's peak memory in MiB.
+    """Call a function in a new process with this number of threads; return its result and the peak memory in MiB.
 
-    On CUDA the device's peak memory, where it was used.
+    On CUDA, the peak memory is that of the device, if it was used.
     """
     context = multiprocessing.get_context("forkserver")  # forks from a process that has only imported torch
     context.set_forkserver_preload(["ctxgcd.bench.training", "ctxgcd.bench.clusters"])

@@ -104,7 +104,7 @@ class Entry:
 
 @dataclass(frozen=True)
 class Modifier:
-    """A mixin for any method's class, added by a word in the row: `simgcd+eagc`.
+    """A mixin for any method's class, added by a word in the row: `simgcd+WORD`.
 
     label: name in tables and figures, after the method's name: "SimGCD + EAGC".
     cls: dotted name of the class that is mixed in before the method's class.

@@ -22,16 +22,16 @@ SCHEMA = 1
 def estimate_k(
     features: NDArray[np.floating], labels: NDArray[np.int64], *, most: int, restarts: int, seed: int, threads: int
 ) -> tuple[int, dict[int, float]]:
-    """Return the K whose k-means on all rows gives the labelled rows the highest accuracy, and every K tried.
+    """Return the K whose k-means on all rows has the highest accuracy on the labelled rows, and every K tried.
 
-    The accuracy (v2, percent) is of D^l's rows alone, under one assignment on them. K is sought over the integers in
-    (|Old|, most] by a bounded scalar search, so not all are tried; among equals the smallest wins.
+    The accuracy (v2, percent) is computed on D^l only, with its own assignment. K is searched over the integers in
+    (|Old|, most] by a bounded scalar search, so not all are tried; of equal values, the smallest is returned.
 
     Args:
         features: float [N, d], of D^l and D^u; L2-normalised here.
         labels: int64 [N], the class of an image of D^l, -1 for D^u.
-        most: the largest K, cut to N.
-        restarts, seed, threads: of every k-means.
+        most: the largest K, limited to N.
+        restarts, seed, threads: parameters of every k-means.
 
     Raises:
         UserError: there is no K to try.
@@ -68,7 +68,7 @@ def estimate_to(
     """Write the estimate with its parameters (JSON) and every K tried with its accuracy (CSV).
 
     features: float [images, d] by image id, the test part included, which is not used. how: as for estimate_k.
-    code: hash of the code that estimates, kept in the JSON.
+    code: hash of the estimation code, stored in the JSON.
     """
     training = split[split.part == "train"].sort_values("id")
     labels = training.class_id.where(training.role == "labelled", -1).to_numpy("int64")

@@ -19,10 +19,10 @@ def kmeans(
 ) -> tuple[NDArray[np.int64], NDArray[np.floating]]:
     """Return each row's cluster and the centres: scikit-learn's k-means, best of `restarts` starts.
 
-    threads: several are faster, but sum the rows of a cluster in no fixed order, so results may round differently.
+    threads: several are faster, but sum rows in an arbitrary order, so results may differ by rounding.
 
-    features: float [N, d]. Returns int64 [N] in 0..clusters-1 and float [clusters, d]. Raises UserError when
-    clusters is not in 1..N, or a feature is not finite.
+    features: float [N, d]. Returns int64 [N] in 0..clusters-1 and float [clusters, d]. Raises UserError if
+    clusters is not in 1..N, or if a feature is not finite.
     """
     if not np.isfinite(features).all():
         raise UserError("k-means: some features are not finite; check the backbone's weights")
@@ -33,7 +33,7 @@ def kmeans(
         )
     model = KMeans(n_clusters=clusters, n_init=restarts, random_state=seed)
     with threadpool_limits(threads), warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)  # each start of each K would print it
+        warnings.simplefilter("ignore", ConvergenceWarning)  # would be printed for each start of each K
         labels: NDArray[np.int64] = model.fit_predict(features).astype(np.int64)
     if len(np.unique(labels)) < clusters:
         note_empty_clusters()

@@ -14,10 +14,10 @@ LOW_HALF = 0xFFFFFFFF
 
 
 def order_keys(similarity: Tensor, columns: Tensor) -> Tensor:
-    """Return int64 keys, larger for a larger float32 similarity, then for a lower column.
+    """Return int64 keys that increase with the float32 similarity, then with decreasing column.
 
     similarity: float32 [..., n]; columns: int64 that broadcasts with it.
-    The high half holds the float's bits, whose order is the number's own once the negative half is reversed.
+    The high half contains the bits of the float, which sort like the number after the negative half is reversed.
     """
     bits = (similarity + 0.0).view(torch.int32)  # + 0.0: -0.0 equals 0.0 but has other bits
     return ((bits ^ ((bits >> 31) & 0x7FFFFFFF)).long() << 32) + (LOW_HALF - columns)
@@ -28,7 +28,7 @@ def _best(similarity: Tensor, columns: Tensor, k: int) -> Tensor:
     values, places = similarity.topk(min(k + 1, len(columns)))
     keys = order_keys(values, columns[places])
     if len(columns) > k:
-        # topk chooses freely among equals: where the k-th ties with the next, let whole keys decide.
+        # topk selects arbitrarily among equal values: if the k-th equals the next one, compare whole keys.
         tied = (values[:, k - 1] == values[:, k]).nonzero()[:, 0]
         keys[tied] = order_keys(similarity[tied], columns).topk(k + 1).values
     return keys.topk(min(k, len(columns))).values
@@ -45,13 +45,13 @@ def nearest(
 ) -> Tensor:
     """Return the k nearest other rows of every row (or of those of the slice `own`), nearest first, by cosine.
 
-    Equal computed similarities go to the lowest index, for every tile size whose products round alike. Of two tiles of
-    own rows the product is formed once and read in both directions.
+    Ties are resolved by the lowest index, for all tile sizes for which the products round identically. The product of
+    two tiles of own rows is computed once and used in both directions.
     Memory: a few tiles of chunk x chunk numbers (below 0.5 GB at 4096) plus the result.
 
     features: float [N, d], L2-normalised, compared in float32. Returns int64 [N, k] on the same device.
-    told: called with the number of further own rows whose neighbours are found.
-    Raises UserError when k is not in 1..N-1.
+    told: called with the number of own rows that are finished since the last call.
+    Raises UserError if k is not in 1..N-1.
     """
     n = len(features)
     if not 1 <= k < n:

@@ -11,14 +11,14 @@ from ctxgcd.utils.progress import Progress
 from ctxgcd.utils.seeding import generator
 
 TOLERANCE = 1e-4  # GCD's code: a run ends when (sum of the centres' shifts)^2 falls below it
-CELLS = 2**25  # distances held at a time
+CELLS = 2**25  # maximum number of distances in memory
 
 
 @full_precision
 def nearest_centre(features: Tensor, centres: Tensor) -> tuple[Tensor, Tensor]:
     """Return each row's nearest centre int64 [n] (ties: the lowest) and its squared distance float [n].
 
-    features: float [n, d]; centres: float [K, d]. Memory: at most CELLS distances at a time, whatever n is.
+    features: float [n, d]; centres: float [K, d]. At most CELLS distances are in memory, for any n.
     """
     offset, half = (centres**2).sum(dim=1) / 2, []
     for rows in features.split(max(1, CELLS // len(centres))):
@@ -38,18 +38,18 @@ def semi_supervised_kmeans(
     of their labelled rows, new ones by k-means++ on the unlabelled rows. Labelled rows stay in their class, centres
     are the means of their members and are not normalised again. An empty cluster takes the unlabelled row farthest
     from its centre. A run keeps its iteration of lowest inertia (the sum of squared distances to one's own centre).
-    The same on every call, on every batch size whose products round alike.
+    Results are the same on every call, and for all batch sizes for which the products round identically.
 
     Args:
         features: float [N, d], L2-normalised by the caller.
-        labels: int64 [N], the class of a labelled row, -1 of an unlabelled one.
+        labels: int64 [N], the class of a labelled row, -1 for an unlabelled row.
 
     Returns:
         int64 [N] in 0..clusters-1, and float [clusters, d].
 
     Raises:
-        UserError: a feature is not finite; `clusters` does not exceed every labelled class, or exceeds the number of
-            rows that could fill it.
+        UserError: a feature is not finite, or `clusters` is too small for the labelled classes or too large for the
+            unlabelled rows.
     """
     if not features.isfinite().all():
         raise UserError(
@@ -77,7 +77,7 @@ def semi_supervised_kmeans(
 
 
 def _start(features: Tensor, labels: Tensor, old: Tensor, clusters: int, stream: torch.Generator) -> Tensor:
-    """The first centres: class means, then unlabelled rows drawn by their squared distance to the centres so far."""
+    """Return initial centres: class means, then unlabelled rows sampled by squared distance to the previous centres."""
     centres = _means(features, labels, clusters)[0]
     known = torch.zeros(clusters, dtype=torch.bool, device=features.device)
     known[old] = True
@@ -87,7 +87,7 @@ def _start(features: Tensor, labels: Tensor, old: Tensor, clusters: int, stream:
         weights = least.double().cpu()
         if not weights.sum() > 0:  # every row lies on a centre
             weights = torch.ones_like(weights)
-        # By the cumulated weights: torch.multinomial takes at most 2^24 of them.
+        # Uses cumulative weights, because torch.multinomial accepts at most 2^24 weights.
         point = torch.rand(1, generator=stream, dtype=torch.float64) * weights.sum()
         drawn = int(torch.searchsorted(weights.cumsum(0), point, right=True).clamp(max=len(weights) - 1))
         centres[cluster] = rows[drawn]
@@ -99,9 +99,9 @@ def _start(features: Tensor, labels: Tensor, old: Tensor, clusters: int, stream:
 
 
 def lloyd(features: Tensor, labels: Tensor, centres: Tensor, iterations: int) -> tuple[float, Tensor, Tensor]:
-    """Lloyd's iterations from the given centres; the lowest inertia, its assignment and its clusters' means.
+    """Run Lloyd's iterations from given centres; return the lowest inertia, its assignment and its clusters' means.
 
-    features: float [N, d]; labels: int64 [N], -1 where there is none; centres: float [clusters, d].
+    features: float [N, d]; labels: int64 [N], -1 for unlabelled rows; centres: float [clusters, d].
     Returns the inertia, int64 [N] and float [clusters, d].
     """
     free = labels < 0
@@ -128,9 +128,9 @@ def lloyd(features: Tensor, labels: Tensor, centres: Tensor, iterations: int) ->
 
 
 def _means(features: Tensor, assigned: Tensor, clusters: int) -> tuple[Tensor, Tensor]:
-    """Mean of each cluster's rows [clusters, d] (0 without rows) and their number; rows at -1 take no part.
+    """Return the mean of each cluster's rows [clusters, d] (0 without rows) and their number; rows at -1 are ignored.
 
-    Products with membership matrices, not a scatter: the same on every call on every device.
+    Computed as products with membership matrices instead of a scatter, which is deterministic on every device.
     """
     sums = torch.zeros(clusters, features.shape[1], dtype=features.dtype, device=features.device)
     counts = torch.zeros(clusters, dtype=torch.int64, device=features.device)

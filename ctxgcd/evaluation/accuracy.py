@@ -18,14 +18,14 @@ from ctxgcd.errors import UserError
 Ids = NDArray[np.int64]
 Mask = NDArray[np.bool_]
 
-# Above this, clusters and classes are renumbered, each by itself, before they are counted: the square table of the
+# Above this, clusters and classes are renumbered separately before they are counted, because the square table of the
 # largest id would not fit into memory.
 DENSE_IDS = 5000
 
 
 @dataclass(frozen=True)
 class Score:
-    """One metric in percent, over all images and over those of Old and of New classes; None: not defined."""
+    """One metric in percent, over all images and over those of Old and New classes; None if undefined."""
 
     all: float
     old: float | None = None
@@ -54,7 +54,7 @@ def _pair(predicted: ArrayLike, true: ArrayLike) -> tuple[Ids, Ids]:
 
 
 def checked(predicted: ArrayLike, true: ArrayLike, old: ArrayLike) -> tuple[Ids, Ids, Mask]:
-    """Return the three inputs as arrays of one length; UserError when a class is both Old and New."""
+    """Return the three inputs as arrays of one length. Raises UserError if a class is both Old and New."""
     p, y = _pair(predicted, true)
     mask = np.asarray(old)
     if mask.shape != y.shape or mask.dtype != np.bool_:
@@ -68,7 +68,7 @@ def checked(predicted: ArrayLike, true: ArrayLike, old: ArrayLike) -> tuple[Ids,
 
 
 def contingency(predicted: ArrayLike, true: ArrayLike) -> Ids:
-    """Return w[p, y], how many images of class y were given cluster p: int64 [D, D], D = 1 + largest id."""
+    """Return w[p, y], the number of images of class y in cluster p: int64 [D, D], D = 1 + largest id."""
     p, y = _pair(predicted, true)
     d = int(max(p.max(), y.max())) + 1
     table: Ids = np.bincount(p * d + y, minlength=d * d).reshape(d, d)
@@ -97,17 +97,17 @@ def _matched(p: Ids, y: Ids) -> Mask:
 
 
 def percent(values: NDArray[np.floating] | Mask) -> float | None:
-    """Return 100 times the mean, or None when there is no value."""
+    """Return 100 times the mean, or None if there is no value."""
     return 100 * float(values.mean()) if values.size else None
 
 
 def split(values: NDArray[np.floating] | Mask, old: Mask) -> Score:
-    """Return the mean of `values` in percent, over all and over each side of `old`."""
+    """Return the mean of `values` in percent, over all, Old and New images."""
     return Score(100 * float(values.mean()), percent(values[old]), percent(values[~old]))
 
 
 def v2(predicted: ArrayLike, true: ArrayLike, old: ArrayLike) -> Score:
-    """Return the share of matched images under one assignment over everything; Old and New share it."""
+    """Return the share of matched images under one assignment over all images, used for Old and New too."""
     p, y, mask = checked(predicted, true, old)
     return split(_matched(p, y), mask)
 
@@ -121,7 +121,7 @@ def v2b(predicted: ArrayLike, true: ArrayLike, old: ArrayLike) -> Score:
 
 
 def v1(predicted: ArrayLike, true: ArrayLike, old: ArrayLike) -> Score:
-    """Return the matched shares under an assignment for Old images and another for New: optimistic."""
+    """Return the matched shares under separate assignments for Old and New images, which is optimistic."""
     p, y, mask = checked(predicted, true, old)
     matched = np.empty(len(y), dtype=np.bool_)
     for side in (mask, ~mask):

@@ -59,7 +59,7 @@ def score_given(
     keys = predictions.rows[key].map(lambda name: own.get(name, name))
     predictions = Table(predictions.name, predictions.rows.assign(**{key: keys}))
     predicted, named = predictions.column(*PREDICTED), truth.column(*TRUE_CLASS)
-    # Beside a column of predictions, classes are the true ones; `name` is a class's where `ctxgcd discover` wrote it.
+    # Next to a column of predictions, `class` is the true class; `name` is a class name if `ctxgcd discover` wrote it.
     named_too = NAME if predictions.has(NEAREST) else ""
     predictions.require_same_classes(predicted, *(GUESS if predicted in GUESS else (*CLASS, named_too)))
     truth.require_same_classes(named, *TRUE_CLASS)
@@ -128,7 +128,7 @@ def _common_key(predictions: Table, truth: Table) -> str:
         return both[0]
     if predictions.has(*PATH) and truth.has(*PATH):
         return "path"
-    of = [table.column(*PATH, "id") for table in (predictions, truth)]  # says so where one has neither
+    of = [table.column(*PATH, "id") for table in (predictions, truth)]  # raises an error if a table has neither
     raise UserError(
         f"{predictions.name} identifies images by {of[0]} and {truth.name} by {of[1]}; use the same column in both"
     )
@@ -152,7 +152,7 @@ def _in_one_form(table: Table, *columns: str) -> tuple[Table, list[str]]:
 
 
 def _role(truth: Table, role: str | None) -> str | None:
-    """Which role of a split is scored; None for a table without roles."""
+    """Return which role of a split is scored; None for a table without roles."""
     if "role" not in truth.rows.columns:
         if role is not None:
             raise UserError(f"{truth.name} has no column role, so --set {role} cannot be used; remove --set")
@@ -170,7 +170,7 @@ def _old(truth: Table, named: str, old: Sequence[str] | None) -> Mask | None:
     """Return whether each row's class is Old, bool [rows]; None if unknown."""
     if old is not None:
         listed = _listed(truth, old)
-        # A split has ids and names; the list may be of either.
+        # A split has ids and names; the list may contain either.
         for column in truth.has(*TRUE_CLASS):
             classes = truth.rows[column].unique()
             if len(found := spelled(listed, classes, truth.name)) == len(listed):
@@ -223,7 +223,7 @@ def _join(predictions: Table, truth: Table, allow_missing: bool, of_discover: bo
     if len(without) and not allow_missing:
         advice = "predict them too, or add --allow-missing to score the others"
         if of_discover:
-            advice = "add --allow-missing to score the others (discover predicts the unlabelled images alone)"
+            advice = "add --allow-missing to score the others (discover only predicts the unlabelled images)"
         raise UserError(
             f"{predictions.name} lacks {len(without):,} of the {len(joined):,} images of {truth.name}, first "
             f"'{without.iloc[0]}'; {advice}"
@@ -237,7 +237,7 @@ def _join(predictions: Table, truth: Table, allow_missing: bool, of_discover: bo
 
 
 def _ids(labels: pd.Series) -> Ids:
-    """Labels as ids: whole numbers as they are, so that scores equal the workflow's bit for bit; else by order."""
+    """Return labels as ids: integers unchanged, so that scores equal the workflow's exactly; else by sorted order."""
     if labels.str.fullmatch("0|[1-9][0-9]{0,8}").all() and (ids := labels.astype("int64")).max() < DENSE_IDS:
         return as_ids(ids, "labels")
     places = {label: place for place, label in enumerate(_sorted(set(labels)))}
@@ -245,7 +245,7 @@ def _ids(labels: pd.Series) -> Ids:
 
 
 def _sorted(labels: Iterable[str]) -> list[str]:
-    """Labels in order, numbers by their value."""
+    """Return labels in sorted order, numbers by value."""
     labels = list(labels)
     try:
         return sorted(labels, key=lambda label: (float(label), label))

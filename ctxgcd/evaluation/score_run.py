@@ -21,10 +21,10 @@ PREDICTION_COLUMNS = ["id", "path", "predicted", "matched_class", "true_class", 
 
 
 def read_assignments(paths: Sequence[Path]) -> pd.DataFrame:
-    """Read the assignments of a run, one file a process, as one table of id, predicted: each image once.
+    """Read the assignments of a run, one file per process, as one table of id, predicted, without duplicates.
 
-    Processes that share out a set of images pad their parts with images of the others, so an image may occur more
-    than once. Raises UserError where two processes disagree about one.
+    Processes pad their parts of the images with images of other parts, so an image may occur more than once. Raises
+    UserError if two processes have different predictions for an image.
     """
     every = pd.concat([_part(path) for path in paths], ignore_index=True).drop_duplicates()
     if len(twice := every[every["id"].duplicated()]):

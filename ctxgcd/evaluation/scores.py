@@ -10,14 +10,14 @@ from numpy.typing import ArrayLike, NDArray
 from ctxgcd.errors import UserError
 from ctxgcd.evaluation.accuracy import Ids, Score, as_ids, checked, split, v1, v2, v2b
 
-# Rows of score_all beside names.METRICS: a count, and w_old in percent.
+# Rows of score_all in addition to names.METRICS: a count, and w_old in percent.
 HELPERS = ("empty_clusters", "old_share")
 
 
 def nmi(predicted: ArrayLike, true: ArrayLike, old: ArrayLike) -> Score:
     """Return the normalised mutual information in percent (arithmetic mean); a property of the whole set.
 
-    100 where both partitions have a single part, 0 where only one of them has.
+    100 if both partitions have a single part, 0 if only one of them has.
     """
     p, y, _ = checked(predicted, true, old)
     joint = _occupied(p, y) / len(p)
@@ -37,7 +37,7 @@ def ari(predicted: ArrayLike, true: ArrayLike, old: ArrayLike) -> Score:
 
 
 def _occupied(p: Ids, y: Ids) -> Ids:
-    """Return the counts of clusters against classes, without those that no image has."""
+    """Return the counts of clusters against classes, without empty ones."""
     clusters, classes = (np.unique(ids, return_inverse=True)[1] for ids in (p, y))
     shape = (clusters.max() + 1, classes.max() + 1)
     counts: Ids = np.bincount(clusters * shape[1] + classes, minlength=shape[0] * shape[1]).reshape(shape)
@@ -49,15 +49,15 @@ def _entropy(shares: NDArray[np.float64]) -> float:
 
 
 def _pairs(counts: Ids) -> float:
-    """Return how many pairs lie within groups of these sizes."""
+    """Return the number of pairs within groups of these sizes."""
     return float((counts.astype(np.float64) * (counts - 1) / 2).sum())
 
 
 def purity(predicted: ArrayLike, true: ArrayLike, old: ArrayLike) -> Score:
-    """Return the share of images whose class is the commonest of their cluster (ties: the lowest id)."""
+    """Return the share of images whose class is the most frequent one of their cluster (ties: the lowest id)."""
     p, y, mask = checked(predicted, true, old)
     cells, cell, counts = np.unique(np.stack([p, y], axis=1), axis=0, return_inverse=True, return_counts=True)
-    # Cells by cluster, then falling count, then class: the first of each cluster is its commonest class.
+    # Sorted by cluster, decreasing count and class: the first cell of each cluster is its most frequent class.
     order = np.lexsort((cells[:, 1], -counts, cells[:, 0]))
     _, first = np.unique(cells[order, 0], return_index=True)
     common = np.zeros(len(cells), dtype=np.bool_)
@@ -66,7 +66,7 @@ def purity(predicted: ArrayLike, true: ArrayLike, old: ArrayLike) -> Score:
 
 
 def histogram(predicted: ArrayLike, k: int) -> Ids:
-    """Return how many images each of k clusters was given, int64 [k]; UserError for an id of k or more."""
+    """Return the number of images in each of k clusters, int64 [k]. Raises UserError for an id of k or more."""
     p = as_ids(predicted, "predictions")
     if p.max() >= k:
         raise UserError(f"predictions: the id {p.max()} is not below K = {k}; give the K of the run")
@@ -82,7 +82,7 @@ def check_identity(score: Score, old_share: float, tolerance: float = 1e-9) -> N
     """Raise ArithmeticError unless All = w_old*Old + (1-w_old)*New.
 
     score: in percent. old_share: w_old, in 0..1. tolerance: in percentage points. Holds for v2 and
-    v1 by construction, not for v2b. A side without images has weight 0.
+    v1 by construction, not for v2b. Old or New without images has weight 0.
     """
     expected = old_share * (score.old or 0.0) + (1 - old_share) * (score.new or 0.0)
     if not abs(score.all - expected) <= tolerance:
@@ -95,7 +95,7 @@ METRIC_FUNCTIONS = {"v2": v2, "v2b": v2b, "v1": v1, "nmi": nmi, "ari": ari, "pur
 def score_all(predicted: ArrayLike, true: ArrayLike, old: ArrayLike, k: int) -> list[dict[str, Any]]:
     """Return one row {metric, n, all, old, new} for each of names.METRICS, then for each of HELPERS.
 
-    Metrics in percent, None where not defined; n is the number of images.
+    Metrics are in percent, None if undefined; n is the number of images.
     """
     p, y, mask = checked(predicted, true, old)
     scores = {name: function(p, y, mask) for name, function in METRIC_FUNCTIONS.items()}

@@ -38,9 +38,9 @@ def thumbnails(store: Store) -> NDArray[np.uint8]:
 def find(store: Store, thumbs: NDArray[np.uint8], groups: NDArray[np.int64]) -> pd.DataFrame:
     """Return, for every image and every group before its own, the equal or closest image in that group.
 
-    Exact for its definition: equal are images of the same packed pixels, nearly equal those whose thumbnails differ by
-    at most NEAR; of several as close the first. One partner a group, because all pairs of thousands of equal images
-    (blank scans) would be millions.
+    The search is exact: equal images have the same packed pixels, thumbnails of nearly equal images differ by at most
+    NEAR; of several equally close images, the first one is returned. Only one image per group is returned, because
+    thousands of equal images (blank scans) have millions of pairs.
 
     Args:
         thumbs: uint8 [N, 256] of `thumbnails`.

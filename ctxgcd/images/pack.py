@@ -125,7 +125,7 @@ def _pack(
     report.unlink(missing_ok=True)
     if faults:
         write_text(report, "".join(f"{path}\t{reason}\n" for path, reason in faults))
-        reasons = list(dict.fromkeys(reason for _, reason in faults))  # images of one file share one
+        reasons = list(dict.fromkeys(reason for _, reason in faults))  # images of one file have the same reason
         several = f"{len(faults):,} of {len(paths):,} images cannot be used (all listed in {report}), first: "
         raise UserError(reasons[0] if len(reasons) == 1 else several + "; ".join(reasons[:3]))
     if not any(chunk["shapes"] for chunk in chunks):

@@ -20,8 +20,8 @@ class Packed:
     Attributes:
         pixels: uint8 [P, 3], the RGB pixels of all images one after another, rows first; memory-mapped.
         offsets: int64 [N], the first pixel of every image.
-        heights, widths: int64 [N], the sides that views are cut from.
-        side: where all images are squares smaller than the views want them, they are kept as they are, side x side;
+        heights, widths: int64 [N], the size of the images from which views are cut.
+        side: if all images are squares smaller than requested, they are stored at their original size, side x side;
             else None: image i is pixels[offsets[i] : offsets[i] + heights[i] * widths[i]].
     """
 
@@ -32,7 +32,7 @@ class Packed:
     side: int | None
 
     def __getitem__(self, image_id: int) -> NDArray[np.uint8]:
-        """Return an image as it is kept, uint8 [height, width, 3]."""
+        """Return an image as stored, uint8 [height, width, 3]."""
         height, width = (self.side, self.side) if self.side else (self.heights[image_id], self.widths[image_id])
         start = self.offsets[image_id]
         return self.pixels[start : start + height * width].reshape(height, width, 3)
@@ -54,7 +54,7 @@ def open_packed(index: Path) -> Packed:
             f"image store {pixels_file(index)} does not have the {total} bytes given in its index; "
             "delete it and run the same command again"
         )
-    # Copy on write: torch refuses read-only arrays, and a private mapping leaves the file alone.
+    # Copy on write: torch refuses read-only arrays, and a private mapping does not change the file.
     pixels = np.memmap(pixels_file(index), dtype=np.uint8, mode="c", shape=(total // 3, 3))
     return Packed(pixels, offsets, heights, widths, side)
 
@@ -66,5 +66,5 @@ def left_out(index: Path) -> dict[str, str]:
 
 
 def pixels_file(index: Path) -> Path:
-    """Return the place of a store's pixels."""
+    """Return the path of a store's pixels."""
     return index.with_suffix(".pixels")

@@ -9,14 +9,14 @@ from ctxgcd.errors import UserError
 
 
 def query_batch(lists: Tensor, queries: int, generator: torch.Generator) -> Tensor:
-    """Return the images of `queries` distinct random queries, each followed by its k-1 nearest others.
+    """Return the images of `queries` distinct random queries, each followed by its k-1 nearest other images.
 
     Source: arXiv 2407.19752, the batch of the full method. Queries are uniform over the N images; an image
-    can occur more than once, as a neighbour of several queries. The same generator state gives the same
-    batch.
+    can occur more than once, as a neighbour of several queries. Equal generator states give
+    equal batches.
 
     lists: int [N, k-1], nearest first, the image itself excluded. Returns int64 [queries * k] on its device.
-    Raises UserError when k < 2, or when `queries` is not in 1..N.
+    Raises UserError if k < 2, or if `queries` is not in 1..N.
     """
     images, others = lists.shape
     if others < 1:

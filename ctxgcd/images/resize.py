@@ -9,19 +9,19 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-BITS = 22  # PIL rounds its weights to multiples of 2 ** -22 ...
-HALF = 1 << (BITS - 1)  # ... and each pass to bytes, halves upwards
+BITS = 22  # PIL rounds its weights to multiples of 2 ** -22
+HALF = 1 << (BITS - 1)  # PIL rounds each pass to bytes, halves upwards
 SUPPORT = 2  # pixels to either side that bicubic interpolation reads
 A = -0.5  # PIL's bicubic kernel
 
 
 @dataclass(frozen=True)
 class Taps:
-    """The source pixels of each pixel of an enlarged line, and their weights.
+    """The source pixels and weights of each pixel of an enlarged line.
 
     Attributes:
-        places: int64 [size, t], pixels of the small line.
-        weights: int32 [size, t], times 2 ** 22; 0 where fewer pixels take part. All sums stay below 2 ** 31.
+        places: int64 [size, t], indices of source pixels.
+        weights: int32 [size, t], scaled by 2 ** 22; 0 for unused taps. All sums are below 2 ** 31.
     """
 
     places: Tensor
@@ -47,7 +47,7 @@ def enlarging_taps(side: int, size: int) -> Taps:
         for tap, (x, value) in enumerate(zip(range(first, last), kernel, strict=True)):
             exact = value / total * (1 << BITS)
             places[place, tap] = x
-            weights[place, tap] = math.trunc(exact + math.copysign(0.5, exact))  # halves away from zero
+            weights[place, tap] = math.trunc(exact + math.copysign(0.5, exact))  # rounds halves away from zero
     return Taps(places, weights)
 
 
@@ -56,7 +56,7 @@ def enlarge(pixels: Tensor, rows: Taps, columns: Taps) -> Tensor:
 
     Args:
         pixels: uint8 [b, side, side, 3].
-        rows, columns: taps of the wanted rows [b, height, t] and columns [b, width, t].
+        rows, columns: taps of the requested rows [b, height, t] and columns [b, width, t].
 
     Returns:
         uint8 [b, height, width, 3].
@@ -69,7 +69,7 @@ def enlarge(pixels: Tensor, rows: Taps, columns: Taps) -> Tensor:
 
 
 def _pass(lines: Tensor, taps: Taps) -> Tensor:
-    """Mix lines uint8 [b, side, c] into [b, size, c], for each image by its own taps [b, size, t]."""
+    """Interpolate lines uint8 [b, side, c] to [b, size, c], with separate taps [b, size, t] for each image."""
     (b, side, c), size = lines.shape, taps.places.shape[1]
     first = torch.arange(0, b * side, side, device=lines.device)[:, None]
     lines = lines.reshape(b * side, c).int()

@@ -11,12 +11,12 @@ from ctxgcd.errors import UserError
 def draw_batches(labelled: Tensor, batch_size: int, generator: torch.Generator) -> Tensor:
     """Draw one epoch of batches, with replacement (docs/methods.md, "Batches and schedules").
 
-    An image of D^l weighs 1 and one of D^u |D^l|/|D^u|, so about half of a batch is labelled; |D|
+    An image of D^l has weight 1 and an image of D^u |D^l|/|D^u|, so about half of a batch is labelled; |D|
     images are drawn and the incomplete last batch is dropped.
 
     Args:
-        labelled: bool [N], the membership in D^l.
-        batch_size: images a batch.
+        labelled: bool [N], whether an image is in D^l.
+        batch_size: images per batch.
 
     Returns:
         int64 [N // batch_size, batch_size] of positions in D.

@@ -21,9 +21,9 @@ class Store:
     Attributes:
         pixels: uint8 [P, 3], the RGB pixels of all images one after another, rows first.
         offsets: int64 [N], the first pixel of every image.
-        heights, widths: int64 [N], the sides that views are cut from.
-        side: where all images are squares smaller than the views want them, they are kept as they are, side x side,
-            and enlarged to heights x widths by whoever reads them; else None: image i is
+        heights, widths: int64 [N], the size of the images from which views are cut.
+        side: if all images are squares smaller than requested, they are stored at their original size, side x side,
+            and enlarged to heights x widths by the reader; else None: image i is
             pixels[offsets[i] : offsets[i] + heights[i] * widths[i]].
     """
 
@@ -41,13 +41,13 @@ class Store:
         return replace(self, **moved)
 
     def image(self, i: int) -> Tensor:
-        """Return image i as it is kept, uint8 [height, width, 3]."""
+        """Return image i as stored, uint8 [height, width, 3]."""
         height, width = (self.side, self.side) if self.side else (int(self.heights[i]), int(self.widths[i]))
         start = int(self.offsets[i])
         return self.pixels[start : start + height * width].view(height, width, 3)
 
     def seen(self, i: int) -> Tensor:
-        """Return image i as views are cut from it, uint8 [heights[i], widths[i], 3]."""
+        """Return image i at the size from which views are cut, uint8 [heights[i], widths[i], 3]."""
         kept = self.image(i)
         if not self.side:
             return kept

@@ -1,4 +1,4 @@
-"""L_c, the cluster-level context: a class's prototypes of the two views together, other classes' apart.
+"""L_c, the cluster-level context: pulls the two views' prototypes of a class together, pushes other classes apart.
 
 Source: "Contextuality Helps Representation Learning for Generalized Category Discovery" (arXiv 2407.19752),
 equation `lc` of docs/methods.md, and its released code. A prototype is the direction of the sum of the rows
@@ -17,14 +17,14 @@ from torch import Tensor
 
 from ctxgcd.losses.full_precision import full_precision
 
-# The released code's logit of a class that no image of the batch was given, already divided by tau.
+# The released code's logit of a class without images in the batch, already divided by tau.
 ABSENT = -10.0
 
 
 def _prototypes(rows: Tensor, pseudo: Tensor, classes: int) -> tuple[Tensor, Tensor]:
     """Return unit prototypes [classes, d] (0 for an absent class) and which classes are present [classes].
 
-    A product with the membership matrix, not a scatter: deterministic on every device.
+    A product with the membership matrix instead of a scatter, which is deterministic on every device.
     """
     member = pseudo == torch.arange(classes, device=rows.device)[:, None]
     return F.normalize(member.to(rows.dtype) @ rows, dim=1), member.any(dim=1)
@@ -49,7 +49,7 @@ def paper(z_1: Tensor, z_2: Tensor, pseudo_1: Tensor, pseudo_2: Tensor, classes:
     mu_1, present_1 = _prototypes(z_1, pseudo_1, classes)
     mu_2, present_2 = _prototypes(z_2, pseudo_2, classes)
     present = present_1 & present_2
-    # The lowest finite number, not -inf: with no class in common there is no NaN even on the way backward.
+    # The lowest finite number instead of -inf, so that without a common class the gradient has no NaN.
     logits = (mu_1 @ mu_2.T / temperature).masked_fill(~present, torch.finfo(mu_1.dtype).min)
     return _mean_over(present, logits)
 

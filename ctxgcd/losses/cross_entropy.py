@@ -16,8 +16,8 @@ def cross_entropy(logits: Tensor, labels: Tensor, labelled: Tensor, temperature:
 
     Source: SimGCD (ICCV 2023), supervised part of L_cls: labelled images, both views.
 
-    logits: float [2B, K], cosines before any temperature. labels: int [B], unlabelled entries are never
-    looked at. labelled: bool [B]. Returns a scalar in nats; 0, with a graph, when no image is labelled.
+    logits: float [2B, K], cosines before any temperature. labels: int [B], unlabelled entries are
+    ignored. labelled: bool [B]. Returns a scalar in nats; 0, with a graph, when no image is labelled.
     """
     targets = labels.long().masked_fill(~labelled, IGNORED).repeat(2)
     total = F.cross_entropy(logits / temperature, targets, ignore_index=IGNORED, reduction="sum")

@@ -1,4 +1,4 @@
-"""Keeps the losses in float32 or better, whatever the precision of the network around them."""
+"""Computes the losses in float32 or float64, for any precision of the network."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ def _widened(value: Any) -> Any:
 
 
 def full_precision(function: Callable[P, R]) -> Callable[P, R]:
-    """Call `function` with half-precision tensors widened to float32 and autocast off; float64 stays float64.
+    """Call `function` with half-precision tensors converted to float32 and autocast off; float64 stays float64.
 
     A cosine divided by a temperature of 0.04 in bfloat16 is wrong by about 0.1, and under autocast even a
-    product of two float32 matrices is rounded to half precision, so widening the inputs alone is not enough.
+    product of two float32 matrices is rounded to half precision, so converting only the inputs is not sufficient.
     The first argument must be a tensor passed by position.
     """
 

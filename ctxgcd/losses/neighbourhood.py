@@ -1,8 +1,8 @@
-"""L_n, the neighbourhood-level context: rows of one context together, all other pairs apart.
+"""L_n, the neighbourhood-level context: pulls rows of one context together, pushes all other pairs apart.
 
 Source: "Contextuality Helps Representation Learning for Generalized Category Discovery" (arXiv 2407.19752),
 equation `ln` of docs/methods.md, and its released code. `same_context` is s_ij, built in
-`ctxgcd.losses.pairs`; its diagonal is never looked at. Each function is one variant; each returns a scalar,
+`ctxgcd.losses.pairs`; its diagonal is ignored. Each function is one variant; each returns a scalar,
 0 for fewer than two rows.
 """
 
@@ -17,7 +17,7 @@ from ctxgcd.losses.full_precision import full_precision
 def euclidean(rows: Tensor) -> Tensor:
     """Return all Euclidean distances, float [n, n]: exactly 0, with gradient 0, between equal rows.
 
-    Differences are formed first: the quicker expansion |a|^2 + |b|^2 - 2ab loses small distances to rounding.
+    Differences are computed first, because the faster expansion |a|^2 + |b|^2 - 2ab loses small distances to rounding.
     """
     return torch.cdist(rows, rows, compute_mode="donot_use_mm_for_euclid_dist")
 
@@ -62,7 +62,7 @@ def released(projections: Tensor, same_context: Tensor, delta: float) -> Tensor:
 def mended(projections: Tensor, same_context: Tensor, delta: float) -> Tensor:
     """Return the released form of L_n with a gradient: our guess at the intended loss.
 
-    Two equal rows (an image drawn twice) have distance 0, where the direction of push is undefined: the
+    Two equal rows (an image sampled twice) have distance 0, where the direction of the gradient is undefined: the
     gradient of such a pair is 0.
 
     projections: float [n, d], not normalised. same_context: bool [n, n].

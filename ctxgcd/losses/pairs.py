@@ -26,7 +26,7 @@ def _itself(n: int, device: torch.device) -> Tensor:
 
 
 def _mutual_nearest(distance: Tensor, k: int) -> Tensor:
-    """Return where each of two rows is among the other's k nearest other rows; k is clipped to n - 1."""
+    """Return which pairs of rows are each among the other's k nearest other rows; k is clipped to n - 1."""
     n = len(distance)
     others = distance.masked_fill(_itself(n, distance.device), torch.inf)
     nearest = others.topk(min(k, max(n - 1, 0)), largest=False).indices
@@ -37,7 +37,7 @@ def _mutual_nearest(distance: Tensor, k: int) -> Tensor:
 @torch.no_grad()
 @full_precision
 def mutual_same_label(z: Tensor, pseudo: Tensor, k: int) -> Tensor:
-    """Return C_k as in the paper, N_k being the k other rows of the batch nearest by cosine.
+    """Return C_k as in the paper, where N_k is the k nearest other rows of the batch by cosine.
 
     z: float [n, d], any scale. k: at most n - 1 is used.
     """
@@ -62,7 +62,7 @@ def released_pairs(projections: Tensor, pseudo: Tensor, k: int) -> Tensor:
     """
     farthest = euclidean(projections.float()).topk(min(k, len(projections))).indices
     same = _same(pseudo)
-    # The r-th column of `same`, put in the place of the r-th farthest row: the released misalignment.
+    # The r-th column of `same` at the position of the r-th farthest row: the misalignment of the released code.
     holds = torch.zeros_like(same).scatter_(1, farthest, same[:, : farthest.shape[1]])
     return holds ^ holds.T
 

@@ -17,8 +17,8 @@ def sup_con(projections: Tensor, labels: Tensor, labelled: Tensor, temperature: 
     out, its own other view is a positive; the log-probability is averaged over an anchor's positives, then
     over anchors. Rows of unlabelled images are neither anchors nor candidates.
 
-    projections: float [2B, d], any scale (L2-normalised here). labels: int [B], unlabelled entries are never
-    looked at. labelled: bool [B]. Returns a scalar in nats; 0, with a graph, when no image is labelled.
+    projections: float [2B, d], any scale (L2-normalised here). labels: int [B], unlabelled entries are
+    ignored. labelled: bool [B]. Returns a scalar in nats; 0, with a graph, when no image is labelled.
     """
     z = F.normalize(projections, dim=1)
     anchors = labelled.repeat(2)
@@ -26,7 +26,7 @@ def sup_con(projections: Tensor, labels: Tensor, labelled: Tensor, temperature: 
     itself = torch.eye(len(z), dtype=torch.bool, device=z.device)
     candidates = anchors & ~itself
     positives = candidates & anchors[:, None] & (classes[:, None] == classes)
-    # The lowest finite number, not -inf: a row without any candidate gives no NaN even on the way backward.
+    # The lowest finite number instead of -inf, so that a row without candidates gives no NaN in the gradient.
     logits = (z @ z.T / temperature).masked_fill(~candidates, torch.finfo(z.dtype).min)
     log_share = logits.log_softmax(dim=1).masked_fill(~positives, 0)
     per_anchor = log_share.sum(dim=1) / positives.sum(dim=1).clamp(min=1)

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from ctxgcd.methods.method import Discovery, Method
 
-CHUNK = 8192  # images whose features are held at a time
+CHUNK = 8192  # maximum number of images whose features are in memory
 
 
 class ByClassifier(Method):

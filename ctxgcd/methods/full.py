@@ -19,9 +19,9 @@ from ctxgcd.models.network import Network, Outputs
 class Full(SimGCD):
     """L_baseline + lambda_n * L_n + lambda_c * L_c, the last two from epoch T_warm + context_delay on.
 
-    `paper` follows the equations, `released` the released code (its L_n trains nothing), `mended` is the
-    released form with its defects mended. `context_terms` names the terms that are computed at all: an
-    ablated one is not, while a term of weight 0 is computed, logged and adds nothing.
+    `paper` follows the equations, `released` the released code (its L_n trains nothing), and `mended` is the
+    released form without its defects. `context_terms` are the computed terms: an ablated term is not computed, a term
+    of weight 0 is computed and logged but has no effect.
     """
 
     def __init__(self, parameters: dict[str, Any]) -> None:
@@ -33,12 +33,12 @@ class Full(SimGCD):
         return super().terms() | dict.fromkeys(self.p["context_terms"], self.start)
 
     def weights(self, batch: Batch) -> dict[str, float]:
-        lambda_n, lambda_c = (self.p.get(name, 0.0) for name in ("lambda_n", "lambda_c"))  # absent where ablated
+        lambda_n, lambda_c = (self.p.get(name, 0.0) for name in ("lambda_n", "lambda_c"))  # missing if ablated
         context = {"L_n": lambda_n, "L_c": lambda_c}
         return super().weights(batch) | {term: context[term] for term in self.p["context_terms"]}
 
     def before_epoch(self, network: Network, look: Look) -> Plan:
-        """From epoch `start` on, with the images around random queries as a second group of every step."""
+        """Return the steps; from epoch `start` on, each has a second group with the neighbours of random queries."""
         plan = super().before_epoch(network, look)
         if look.epoch < self.start:
             return plan
@@ -62,7 +62,7 @@ class Full(SimGCD):
         return Losses(self.baseline(sampled, batch) | context)
 
     def paper(self, network: Network, batch: Batch) -> tuple[Outputs, dict[str, Tensor]]:
-        """Both terms on both views of all q * k + M images, on L2-normalised projections."""
+        """Return both terms on both views of all q * k + M images, with L2-normalised projections."""
         p, around = self.p, batch.groups["neighbours"]
         sampled, images = len(batch.sampled.ids), len(batch.sampled.ids) + len(around.ids)
         out = network(joined(batch.sampled.views, around.views))
@@ -77,7 +77,7 @@ class Full(SimGCD):
         return out[torch.cat([of_sampler, of_sampler + images])], terms
 
     def released(self, network: Network, batch: Batch) -> tuple[Outputs, dict[str, Tensor]]:
-        """L_n on the neighbour images, which takes no part in the backward pass; L_c on the sampled images."""
+        """Return L_n on the neighbour images, without gradient, and L_c on the sampled images."""
         p, out, terms = self.p, network(batch.sampled.views), {}
         if "L_n" in p["context_terms"]:
             with torch.no_grad():
@@ -87,7 +87,7 @@ class Full(SimGCD):
         return out, terms | self.released_cluster(out)
 
     def mended(self, network: Network, batch: Batch) -> tuple[Outputs, dict[str, Tensor]]:
-        """As released, with L_n's gradient, nearest rows, both directions and the label of i and j."""
+        """Return the released terms, but L_n with gradient, nearest rows, both directions and the labels of i and j."""
         p, sampled, neighbours = self.p, len(batch.sampled.views), batch.groups["neighbours"]
         out = network(torch.cat([batch.sampled.views, neighbours.views]))
         own, around, terms = out[:sampled], out[sampled:], {}
@@ -98,7 +98,7 @@ class Full(SimGCD):
         return own, terms | self.released_cluster(own)
 
     def released_cluster(self, out: Outputs) -> dict[str, Tensor]:
-        """L_c as released: raw projections of the sampled images, view 1's pseudo labels for both views."""
+        """Return L_c as released: raw projections of the sampled images, view 1's pseudo labels for both views."""
         if "L_c" not in self.p["context_terms"]:
             return {}
         images = len(out.logits) // 2
@@ -107,7 +107,7 @@ class Full(SimGCD):
         return {"L_c": cluster.released(view_1, view_2, pseudo, self.p["K"], self.p["tau"])}
 
     def same_context(self, over_batch: Any, rows: Tensor, pseudo: Tensor, *groups: Rows) -> Tensor:
-        """s_ij, with neighbours sought in the batch or over the dataset, for the rows of two views of these groups."""
+        """Return s_ij for the rows of both views of these groups, with neighbours from the batch or the dataset."""
         if self.p["reciprocal"] == "batch":
             return over_batch(rows, pseudo, self.p["k"])
         ids, nearest = (torch.cat(parts) for parts in zip(*((g.ids, g.given["nearest"]) for g in groups), strict=True))

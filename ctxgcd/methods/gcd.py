@@ -10,8 +10,11 @@ from ctxgcd.models.network import ContrastiveNetwork
 
 
 class GCD(BySemiKMeans):
-    """L_rep alone, on the output of a DINO head; no classifier. Last epoch: the published code picks one by
-    Old accuracy on the test part, which is labelled data that this protocol scores on."""
+    """L_rep only, on the output of a DINO head, without a classifier.
+
+    It is scored at the last epoch. The published code selects an epoch by Old accuracy on the test part, whose labels
+    this protocol uses only for scores.
+    """
 
     decays_all = True
 

@@ -98,7 +98,7 @@ def check_epoch(
             _refuse(method, "losses", f"gives no term '{term}', which acts from epoch {start} on by terms(); give it")
     if changed := sorted(name for name in begun.keys() | now.keys() if begun.get(name) != now.get(name)):
         fault = f"added, removed or resized {', '.join(changed)} of the network, so no run could resume"
-        _refuse(method, "before_epoch or after_step", f"{fault}; make all in network(), and change values alone")
+        _refuse(method, "before_epoch or after_step", f"{fault}; make all in network(), and only change values")
 
 
 def _type(value: Any) -> str:

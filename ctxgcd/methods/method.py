@@ -46,14 +46,14 @@ class Clustering(Protocol):
 class Method(ABC):
     """A method that trains the tail and its heads; `p` holds the run's resolved parameters.
 
-    State that outlives an epoch lies in the network, as buffers or frozen submodules that are there from the beginning,
-    so that the checkpoint, a resumed run and final.pt carry it; what `before_epoch` makes anew may be a non-persistent
-    buffer. `losses` and the backward pass change no state but running statistics of heads: the sizes of terms are
-    measured by further backward passes.
+    State that outlives an epoch is stored in the network, as buffers or frozen submodules that exist from the start, so
+    that the checkpoint, a resumed run and final.pt contain it; what `before_epoch` recomputes may be a
+    non-persistent buffer. `losses` and the backward pass change no state except running statistics of heads, because
+    the sizes of the terms are measured by additional backward passes.
     """
 
     logged: ClassVar[tuple[str, ...]] = ()  # further columns of history.csv
-    decays_all: ClassVar[bool] = False  # weight decay on biases and 1-d parameters too
+    decays_all: ClassVar[bool] = False  # whether biases and 1-d parameters have weight decay
 
     def __init__(self, parameters: dict[str, Any]) -> None:
         self.p = parameters
@@ -82,7 +82,7 @@ class Method(ABC):
         """
 
     def optimisers(self, network: TailNetwork) -> list[torch.optim.Optimizer]:
-        """Return the optimisers, which all step; also called when a run resumes, with the saved network."""
+        """Return the optimisers, which all take every step; also called when a run resumes, with the saved network."""
         named = list(network.named_parameters())
         tail = [(name, parameter) for name, parameter in named if name.startswith("tail.")]
         heads = [(name, parameter) for name, parameter in named if not name.startswith("tail.")]

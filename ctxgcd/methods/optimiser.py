@@ -13,8 +13,8 @@ def parameter_groups(
 ) -> list[dict[str, Any]]:
     """Return two optimiser groups: decayed, then not decayed (biases and 1-d parameters, norm weights too).
 
-    Source: SimGCD's released code; GCD's decays all. Frozen parameters are left out; the order
-    within a group is the given one. A group can be empty; both are always there, so that a saved optimiser state fits.
+    Source: SimGCD's released code; GCD's decays all parameters. Frozen parameters are excluded; the order within a
+    group is that of the input. Both groups always exist, even if empty, so that a saved optimiser state can be loaded.
     """
     decayed: list[nn.Parameter] = []
     plain: list[nn.Parameter] = []

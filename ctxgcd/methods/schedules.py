@@ -10,7 +10,7 @@ SHAPES = ("linear", "cosine")
 
 
 def _half_cosine(progress: float) -> float:
-    """Return 0 to 1 along half a cosine as `progress` goes from 0 to 1."""
+    """Return a value that increases from 0 to 1 along half a cosine as `progress` goes from 0 to 1."""
     return (1 - math.cos(math.pi * progress)) / 2
 
 
@@ -27,7 +27,7 @@ def teacher_temperature(epoch: int, warmup_epochs: int, start: float, end: float
     """Return the teacher's temperature: from start to end over the first warmup_epochs epochs, then end.
 
     Epoch 0 has `start` and epoch warmup_epochs - 1 has `end`; with one warm-up epoch it has `start`. SimGCD's
-    released code goes `linear`; its paper says `cosine`. Raises UserError for another shape.
+    released code uses `linear`, its paper `cosine`. Raises UserError for another shape.
     """
     if shape not in SHAPES:
         raise UserError(f"unknown teacher schedule '{shape}'{nearest(shape, SHAPES)}; valid: {', '.join(SHAPES)}")

@@ -45,7 +45,7 @@ class SimGCD(ByClassifier):
         return Losses(self.baseline(network(batch.sampled.views), batch))
 
     def baseline(self, out: Outputs, batch: Batch) -> dict[str, Tensor]:
-        """The terms of L_baseline; out: of the two views of the sampled images, 2M rows."""
+        """Return the terms of L_baseline; out: outputs for the two views of the sampled images, 2M rows."""
         labels, student = batch.sampled.labels, self.p["student_temperature"]
         return self.representation(out.projections, labels) | {
             "distill": distill(out.logits, self.teacher_temperature(batch.epoch), student),

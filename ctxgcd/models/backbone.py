@@ -1,4 +1,4 @@
-"""A timm model cut into a frozen trunk and a trainable tail: its last blocks, or an adapter after all of it."""
+"""A timm model cut into a frozen trunk and a trainable tail: its last blocks, or an adapter after the whole model."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from ctxgcd.errors import UserError
 
 @dataclass(frozen=True)
 class Backbone:
-    """trunk: images [b, 3, s, s] -> kept output; tail: kept output -> features [b, dim].
+    """trunk: images [b, 3, s, s] -> output that can be cached; tail: this output -> features [b, dim].
 
-    Both stay in evaluation mode: neither dropout nor batch statistics take part (docs/methods.md).
+    Both stay in evaluation mode, without dropout and batch statistics (docs/methods.md).
     """
 
     trunk: nn.Module
@@ -51,7 +51,7 @@ class VitTrunk(nn.Module):
 class VitTail(nn.Module):
     """The last blocks and the frozen final norm: tokens -> the CLS row [b, d].
 
-    Of the last block that row alone is computed, forward and backward.
+    Only the CLS row of the last block is computed, forward and backward.
     """
 
     def __init__(self, net: VisionTransformer, blocks: int) -> None:
@@ -66,7 +66,7 @@ class VitTail(nn.Module):
 
 
 def _is_plain(block: Any) -> bool:
-    """Whether a block is of the kind that `cls_row` computes: as DINO's, and without anything random."""
+    """Return whether `cls_row` supports a block: the structure of DINO's blocks, without random operations."""
     if type(block) is not Block or type(block.attn) is not Attention or block.attn.qkv.bias is None:
         return False
     attention = block.attn
@@ -84,11 +84,11 @@ def _is_plain(block: Any) -> bool:
 
 
 def cls_row(block: Any, tokens: Tensor) -> Tensor:
-    """The CLS row [b, d] of a block's output for tokens [b, t, d], equal to `block(tokens)[:, 0]` up to rounding.
+    """Return a block's CLS row [b, d] for tokens [b, t, d], equal to `block(tokens)[:, 0]` up to rounding.
 
-    One query attends to all tokens, so keys and values need not be formed: with W_k of a head, q.(W_k x + b_k) is
-    (W_k' q).x and a constant, which softmax does not see; and the weighted sum of W_v x + b_v is W_v applied to the
-    weighted sum of x, and b_v. Instead of two products of d x d for every token, two of d for every token and head.
+    A single query attends to all tokens, so keys and values are not computed: with W_k of a head, q.(W_k x + b_k) is
+    (W_k' q).x plus a constant, which softmax ignores; and the weighted sum of W_v x + b_v is W_v applied to the
+    weighted sum of x, plus b_v. Two d x d products per token become two products of size d per token and head.
     """
     attention, heads = block.attn, block.attn.num_heads
     dim = attention.qkv.in_features
@@ -104,11 +104,11 @@ def cls_row(block: Any, tokens: Tensor) -> Tensor:
 
 
 class EfficientNetTrunk(nn.Module):
-    """All but the last convolution: images -> tokens [b, places, channels], one a place of the last map."""
+    """All but the last convolution: images -> tokens [b, positions, channels], one per position of the last map."""
 
     def __init__(self, net: EfficientNet) -> None:
         super().__init__()
-        # Channels last: a quarter faster on a CPU.
+        # Channels last is a quarter faster on a CPU.
         self.layers = nn.Sequential(net.conv_stem, net.bn1, net.blocks).to(memory_format=torch.channels_last)
 
     def forward(self, images: Tensor) -> Tensor:
@@ -116,10 +116,10 @@ class EfficientNetTrunk(nn.Module):
 
 
 class EfficientNetTail(nn.Module):
-    """The last convolution, frozen batch norm, activation and mean over places: tokens -> features [b, d].
+    """The last convolution, frozen batch norm, activation and mean over positions: tokens -> features [b, d].
 
-    A 1x1 convolution is a matrix product and a frozen batch norm a scale and a shift: so written, a training
-    step of the tail takes half the time of timm's layers on a CPU, with the same result up to rounding.
+    A 1x1 convolution is computed as a matrix product and a frozen batch norm as a scale and a shift: on a CPU, a
+    training step of the tail takes half the time of timm's layers, with the same result up to rounding.
     """
 
     scale: Tensor
@@ -139,9 +139,9 @@ class EfficientNetTail(nn.Module):
 
 
 class Adapter(nn.Module):
-    """A linear layer beside the identity: features f [n, d] -> f + W f + b, with W = b = 0 at the start.
+    """A residual linear layer: features f [n, d] -> f + W f + b, initialised with W = b = 0.
 
-    So training starts from the frozen features, bit for bit. The sum is formed in the parameters' precision.
+    Training therefore starts from exactly the frozen features. The sum is computed in the parameters' precision.
     """
 
     def __init__(self, dim: int) -> None:
@@ -155,7 +155,7 @@ class Adapter(nn.Module):
 
 
 def adapted(net: nn.Module) -> Backbone:
-    """Freeze all of a model, of any kind that timm has, and train an adapter after it."""
+    """Return the whole of any timm model as frozen trunk, and an adapter as tail."""
     whole = cut(net, 0)
     return replace(whole, tail=Adapter(whole.dim))
 
@@ -163,11 +163,11 @@ def adapted(net: nn.Module) -> Backbone:
 def cut(net: nn.Module, tail_blocks: int) -> Backbone:
     """Cut a frozen model so that its last `tail_blocks` blocks train.
 
-    A ViT's block is a transformer block, its feature the CLS row after the final norm. An EfficientNet's
-    one block is its last convolution. With 0 any timm model serves: all of it is trunk and the heads alone
-    train. Normalisation layers stay frozen. Raises UserError where the model cannot be cut so.
+    A ViT's block is a transformer block, and its feature the CLS row after the final norm. An EfficientNet's only
+    block is its last convolution. With 0, any timm model can be used: all of it is trunk and only the heads are
+    trained. Normalisation layers stay frozen. Raises UserError if the model cannot be cut like this.
     """
-    # In a few of timm's families the last layer widens the features after those that `num_features` counts.
+    # In some of timm's families, the last layer has more features than `num_features`.
     dim = int(getattr(net, "head_hidden_size", net.num_features))  # type: ignore[arg-type]
     if tail_blocks == 0:
         return Backbone(_Whole(net, dim), nn.Identity(), dim)
@@ -181,12 +181,12 @@ def cut(net: nn.Module, tail_blocks: int) -> Backbone:
         return Backbone(EfficientNetTrunk(net), EfficientNetTail(net), dim)
     raise UserError(
         f"{type(net).__name__} cannot be cut with tail_blocks {tail_blocks}: a ViT with a CLS token takes up to its "
-        "number of blocks, an EfficientNet takes 1, and any timm model takes 0 (heads alone)"
+        "number of blocks, an EfficientNet takes 1, and any timm model takes 0 (only the heads are trained)"
     )
 
 
 class _Whole(nn.Module):
-    """The whole model as trunk: for a ViT the CLS row, else the pooled features."""
+    """The whole model as trunk: the CLS row of a ViT, else the pooled features."""
 
     def __init__(self, net: nn.Module, dim: int) -> None:
         super().__init__()
@@ -198,7 +198,7 @@ class _Whole(nn.Module):
         features = self.net(images)
         if features.shape[1:] != (self.dim,):
             raise UserError(
-                f"{type(self.net).__name__} gives an image features of shape {tuple(features.shape[1:])} where one "
-                f"vector of length {self.dim} is expected; take another model"
+                f"{type(self.net).__name__} returns features of shape {tuple(features.shape[1:])} per image, but "
+                f"expected one vector of length {self.dim}; choose another model"
             )
         return features

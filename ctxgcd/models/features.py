@@ -21,7 +21,7 @@ from ctxgcd.utils.progress import Progress
 from ctxgcd.utils.seeding import Stream, generator
 
 BATCH = 64  # images per forward pass; results depend on it only by rounding
-SAVE_EVERY = 5.0  # maximum seconds of work that a killed call loses
+SAVE_EVERY = 5.0  # maximum seconds of work that an interrupted call loses
 
 
 @torch.no_grad()
@@ -40,8 +40,9 @@ def extract_view_bank(
 ) -> None:
     """Write [views * images, ...]: the trunk's output for fixed train views of the first `images` images.
 
-    Training from it replaces fresh crops by `views` fixed ones: an approximation, so `views` and `seed` are
-    part of the identity of every run that uses it. One generator a view; view v of image i is row v * images + i.
+    Training from it replaces fresh crops by `views` fixed ones. This is an approximation, so `views` and `seed` are
+    part of the identity of every run that uses it. Each view has its own generator; view v of image i is row
+    v * images + i.
     """
     made = (
         cropper.train_view(ids, stream)
@@ -72,10 +73,10 @@ def _batches(n: int, cropper: Cropper) -> Iterator[Tensor]:
 
 
 def _write(out: Path, n: int, backbone: Backbone, views: Iterator[Tensor], precision: str, what: str) -> None:
-    """Fill an .npy of n rows with the trunk's output for batches of views, moved into place at the end, with progress.
+    """Write the trunk's output for batches of views to an .npy of n rows, atomically, and print the progress.
 
-    A call that was killed is gone on with: its rows lie beside `out`, whose name says what it is made of. What all
-    rows take is told before the first one is written.
+    A killed call resumes from the rows stored next to `out`, whose name identifies its content. The total size is
+    printed before the first row is written.
     """
     part, journal = (out.with_name(f".{out.stem}.part{suffix}") for suffix in (".npy", ".json"))
     with on_disk(out):

@@ -1,7 +1,7 @@
 """The heads on the backbone feature: projector, cosine classifier, and the last layer of a DINO head.
 
-Source: SimGCD (ICCV 2023) and its released code. All draw their start from the generator they are given and
-leave torch's global random stream alone, so that runs of one seed can share a start.
+Source: SimGCD (ICCV 2023) and its released code. All are initialised from a given generator and
+do not use torch's global random stream, so that runs of one seed can share their initial values.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ def _linear(d_in: int, d_out: int, generator: torch.Generator) -> nn.Linear:
 
 
 class Projector(nn.Sequential):
-    """MLP d_in -> hidden -> hidden -> d_out with GELU, no batch norm: float [n, d_in] to [n, d_out], raw.
+    """MLP d_in -> hidden -> hidden -> d_out with GELU, no batch norm: float [n, d_in] to [n, d_out], not normalised.
 
-    Weights start normal with standard deviation 0.02, biases at 0.
+    Weights are initialised from a normal distribution with standard deviation 0.02, biases with 0.
     """
 
     def __init__(self, d_in: int, hidden: int, d_out: int, *, generator: torch.Generator) -> None:
@@ -38,10 +38,10 @@ class Projector(nn.Sequential):
 
 
 class DinoHead(nn.Module):
-    """A projector whose L2-normalised output [n, bottleneck] meets a weight-normalised linear layer: [n, d_out].
+    """A projector with L2-normalised output [n, bottleneck], then a weight-normalised linear layer: [n, d_out].
 
-    The last layer has gain 1 and no bias, and starts as torch's linear layers do, uniform in +-1/sqrt(bottleneck):
-    DINO's head, which GCD (CVPR 2022) uses, makes it after the others got their start.
+    The last layer has gain 1 and no bias. As in DINO's head, which GCD (CVPR 2022) uses, it is initialised after the
+    others, as torch's linear layers: uniform in +-1/sqrt(bottleneck).
     """
 
     def __init__(self, d_in: int, hidden: int, bottleneck: int, d_out: int, *, generator: torch.Generator) -> None:
@@ -56,10 +56,10 @@ class DinoHead(nn.Module):
 
 
 class CosineClassifier(nn.Module):
-    """Weight-normalised linear layer of gain 1, no bias, on the L2-normalised feature; gives cosines.
+    """Weight-normalised linear layer of gain 1, no bias, on the L2-normalised feature; returns cosines.
 
-    `direction` v [K, d] is trained and decayed but never renormalised: its norm sets its effective learning
-    rate, so it starts as torch's linear layers do, uniform in +-1/sqrt(d). K is the number of classes.
+    `direction` v [K, d] is trained and decayed but never renormalised: its norm determines its effective
+    learning rate, so it is initialised as torch's linear layers, uniform in +-1/sqrt(d). K is the number of classes.
     """
 
     def __init__(self, d_in: int, classes: int, *, generator: torch.Generator) -> None:

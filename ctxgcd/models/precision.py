@@ -23,9 +23,9 @@ def computing(precision: str, device: torch.device) -> torch.autocast:
 
 
 def kept(rows: torch.Tensor, precision: str) -> torch.Tensor:
-    """The trunk's output as it is kept: for bf16 in float16, which holds more digits than the bfloat16 it came from.
+    """Return the trunk's output in the dtype of the cache: float16 for bf16, as it has more mantissa bits.
 
-    Raises UserError where a value is not finite, as beyond float16's 65,504.
+    Raises UserError if a value is not finite, for example beyond float16's maximum of 65,504.
     """
     held = rows.to(KEPT[precision])
     if not held.isfinite().all():

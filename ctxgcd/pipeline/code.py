@@ -76,12 +76,12 @@ class Code:
 
     @property
     def hash(self) -> str:
-        """Sixteen hex digits that identify the code, up to declared equality (pipeline/equality.py)."""
+        """Return sixteen hex digits that identify the code, up to declared equality (pipeline/equality.py)."""
         return hash_of(self.modules.values())
 
     @property
     def true_hash(self) -> str:
-        """Sixteen hex digits that identify the code, without declared equality."""
+        """Return sixteen hex digits that identify the code, without declared equality."""
         return digest_of(json.dumps(sorted(set(self.modules.values()))))
 
     def __or__(self, other: Code) -> Code:
@@ -229,7 +229,7 @@ def modules(root: Path = ROOT) -> dict[str, str]:
 
 
 def file_of(name: str, root: Path) -> Path:
-    """The file of a module or script by its dotted name. Raises UserError where there is none."""
+    """Return the file of a module or script by its dotted name. Raises UserError if it does not exist."""
     if found := _found(name, root):
         return found
     raise UserError(

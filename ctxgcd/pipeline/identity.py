@@ -21,12 +21,12 @@ def identity(parameters: dict[str, Any], split_hash: str = "", code: str = "") -
 
 
 def content_hash(content: Any) -> str:
-    """Sixteen hex digits over values that JSON can hold; the order of keys does not count."""
+    """Return sixteen hex digits that identify values of JSON types; the order of keys does not count."""
     return digest_of(json.dumps(content, sort_keys=True))
 
 
 def short_hash(*texts: str) -> str:
-    """Return a hash of eight hex digits of some texts."""
+    """Return a hash of eight hex digits of strings."""
     return hashlib.sha256("\0".join(texts).encode()).hexdigest()[:8]
 
 

@@ -132,7 +132,7 @@ class Jobs:
 
     @cached_property
     def at_hand(self) -> Available:
-        """The available tables. Computing them reads every data folder, so it is done only if requested."""
+        """Return the available tables. Computing them reads every data folder, so it is done only if requested."""
         return available(self.params, lambda benchmark: problem_of(self.check(benchmark)))
 
     def runs_behind(self, target: str) -> list[Run]:

@@ -118,7 +118,7 @@ class Features:
 
     @property
     def name(self) -> str:
-        """The file's name without suffix."""
+        """Return the file's name without suffix."""
         if not self.views:
             return f"test_view-tail{self.tail}-{self.precision}"
         return f"view_bank-tail{self.tail}-views{self.views}-seed{self.seed}-{self.precision}"

@@ -52,7 +52,7 @@ def sensitivity_points(params: Params, benchmark: str) -> list[tuple[str, float,
     ]
     if {row for _, _, row in points} == {"full-paper"}:
         raise UserError(
-            f"benchmark {benchmark}: the sensitivity grids hold no value beside full-paper's own, so there is "
+            f"benchmark {benchmark}: the sensitivity grids contain only the default values, so there is "
             "nothing to compare; add a value under sensitivity"
         )
     return points
@@ -97,7 +97,7 @@ def asked_runs(params: Params, benchmark: str) -> set[Run]:
     """Return every run of a benchmark in a table of any kind."""
     asked: set[Run] = set()
     for kind in TABLE_KINDS:
-        with suppress(UserError):  # a row of PAIRED that is impossible here: that table asks for nothing
+        with suppress(UserError):  # a row of PAIRED that is impossible here needs no runs
             asked.update(runs_of(params, kind, benchmark))
     return asked
 

@@ -19,7 +19,7 @@ from ctxgcd.plan.rates import Measured, Memory, Rate
 from ctxgcd.plan.work import Work, classes_of, images_in, kept_views, work_of
 
 DONE, FOUND, TO_TRAIN, TO_MAKE = "done", "in work/runs", "to train", "to make"
-KEPT = "(kept features)"  # stands for a row: what the runs of a benchmark share
+KEPT = "(cached features)"  # in place of a row: features shared by the runs of a benchmark
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ class Line:
 
 
 def plan(params: Params, runs: list[Run], past: Measured) -> list[Line]:
-    """One line a run, benchmark by benchmark; after those of each the features that they share, if any is to train."""
+    """Return one line per run, by benchmark, and one for the benchmark's shared features if a run is to be trained."""
     planned = [{"benchmark": run.benchmark, "row": run.row, "seeds": [run.seed]} for run in runs]
     done = {Run(one["benchmark"], one["row"], one["seed"]) for one in existing_metrics(params, planned)}
     lines = []
@@ -63,7 +63,7 @@ def plan(params: Params, runs: list[Run], past: Measured) -> list[Line]:
             lines.append(Line(benchmark, run.row, run.seed, state, work, rate, memory))
             to_train += [p] * (state == TO_TRAIN)
         if shared := sum(kept_views(images, to_train).values()):
-            # As of a training from fresh views, whose views pass all of the trunk.
+            # As for a training with fresh views, which pass through the whole trunk.
             whole = protocol_of(params, benchmark).model_dump() | backbone_of(params, benchmark).model_dump()
             whole |= {"method": parse_row(BASELINE).method, "view_bank": 0}
             rate, memory = past.rate(benchmark, whole), Memory(None, None, "")

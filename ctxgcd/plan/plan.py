@@ -19,7 +19,7 @@ COLUMNS = ["benchmark", "row", "seed", "state", "views", "device_hours", "views_
 COLUMNS += ["peak_memory_mb", "peak_device_memory_mb", "memory_from"]
 LISTED = ["benchmark", "row", "seeds", "done", "to train", "million views", "device hours", "views/s", "from"]
 SUMMED = ["benchmark", "runs", "done", "to train", "million views", "device hours"]
-SUMMED += ["store GB", "kept GB", "results GB", "scratch GB", "host MiB", "device MiB"]
+SUMMED += ["store GB", "cached GB", "results GB", "scratch GB", "host MiB", "device MiB"]
 UNKNOWN = "?"
 
 
@@ -44,7 +44,7 @@ def _row(line: Line) -> dict[str, Any]:
 
 
 def _listed(lines: list[Line]) -> list[str]:
-    """A line for each row of each benchmark: its seeds, how many are done, the cost of the others."""
+    """Return one line per row of each benchmark: seeds, number of finished runs, cost of the others."""
     sources, groups = _sources(lines), dict[tuple[str, str], list[Line]]()
     for line in lines:
         groups.setdefault((line.benchmark, line.row), []).append(line)
@@ -60,7 +60,7 @@ def _listed(lines: list[Line]) -> list[str]:
 
 
 def _summed(params: Params, lines: list[Line]) -> list[str]:
-    """A line for each benchmark and one for all: runs, cost, disk and memory."""
+    """Return one line per benchmark and a total: runs, cost, disk and memory."""
     by_name = {name: [line for line in lines if line.benchmark == name] for name in (line.benchmark for line in lines)}
     sums = [_sum(params, name, own) for name, own in by_name.items()]
     names = list(by_name)
@@ -73,7 +73,7 @@ def _summed(params: Params, lines: list[Line]) -> list[str]:
 
 
 def _sum(params: Params, benchmark: str, lines: list[Line]) -> list[float | None]:
-    """The numbers of a benchmark, as SUMMED names them."""
+    """Return the values of a benchmark for the columns SUMMED."""
     runs = [line for line in lines if line.seed is not None]
     to_train = [resolve(params, benchmark, line.row, line.seed or 0) for line in runs if line.state == TO_TRAIN]
     entry, resize = params.benchmarks[benchmark], protocol_of(params, benchmark).resize
@@ -85,18 +85,18 @@ def _sum(params: Params, benchmark: str, lines: list[Line]) -> list[float | None
 
 
 def _added(values: Iterable[float | None]) -> float | None:
-    """The sum, not known where one of them is not."""
+    """Return the sum, or None if any value is None."""
     known = list(values)
     return None if None in known else sum(filter(None, known))
 
 
 def _largest(values: Iterable[float | None]) -> float | None:
-    """The largest of those that are known."""
+    """Return the largest known value, or None if all are None."""
     return max((value for value in values if value is not None), default=None)
 
 
 def _sources(lines: Iterable[Line]) -> list[str]:
-    """Where rates and memory come from, in the order in which they are referred to by number."""
+    """Return the notes: sources of rates and memory by number, and the meaning of the columns."""
     rates, memories = ([getattr(line, what).source for line in lines] for what in ("rate", "memory"))
     return [source for source in dict.fromkeys(rates + memories) if source]
 
@@ -132,14 +132,14 @@ def _hours(hours: float) -> str:
 
 
 def _seeds(seeds: list[int]) -> str:
-    """`0-9` of consecutive ones, else each."""
+    """Format seeds: `0-9` if they are consecutive, else as a list."""
     if len(seeds) > 2 and seeds == list(range(seeds[0], seeds[-1] + 1)):
         return f"{seeds[0]}-{seeds[-1]}"
     return ",".join(map(str, seeds))
 
 
 def _aligned(head: Sequence[str], rows: Sequence[Sequence[str]], texts: int) -> list[str]:
-    """Columns under a head: the first `texts` of them to the left, numbers to the right."""
+    """Format lines under a head: the first `texts` columns are left-aligned, the others right-aligned."""
     widths = [max(len(row[column]) for row in (head, *rows)) for column in range(len(head))]
     return [
         "  ".join(

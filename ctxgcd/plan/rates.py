@@ -23,9 +23,9 @@ ASSUMED = 1000.0  # assumed views per second of one device if nothing was measur
 ASSUMED_ADAPTER = 5000.0  # the same for cached features that pass only an adapter, on two cores
 LEAST = 1e-3  # smallest accepted rate
 VARIABLE = "CTXGCD_VIEWS_PER_SECOND"
-BENCHED = {"model": "vit_base_patch16_224.dino", "crop": 224, "tail_blocks": 1}  # whose steps `make bench` measures
+BENCHED = {"model": "vit_base_patch16_224.dino", "crop": 224, "tail_blocks": 1}  # the steps that `make bench` measures
 BENCHED_STEP, BENCHED_MEMORY = 248, "memory of a step of 248 images, 2 of 12 blocks"
-READ = ("training step, ", BENCHED_MEMORY)  # how the works begin that are planned with
+READ = ("training step, ", BENCHED_MEMORY)  # prefixes of the benchmarks used for plans
 COLUMNS = ["work", "ours", "device"]
 
 
@@ -45,14 +45,14 @@ class Rate:
         return (rest / self.baseline + work.contextual / self.contextual) / 3600
 
     def of(self, work: Work) -> float | None:
-        """Views a second over a whole run."""
+        """Return the views per second over a whole run."""
         hours = self.hours(work)
         return work.views / hours / 3600 if hours and work.views else None
 
 
 @dataclass(frozen=True)
 class Memory:
-    """Peak MiB of the process and of its device, as far as known; without a source neither is."""
+    """Peak memory in MiB of the process and the device; None if unknown."""
 
     host: float | None
     device: float | None
@@ -61,7 +61,7 @@ class Memory:
 
 @dataclass(frozen=True)
 class Finished:
-    """A run that exists, as a measurement: what it had to do, device seconds, peak MiB."""
+    """The measurement of a finished run: its work, device seconds and peak memory in MiB."""
 
     benchmark: str
     p: Mapping[str, Any]
@@ -74,7 +74,7 @@ class Finished:
 
 @dataclass(frozen=True)
 class Measured:
-    """All that was measured here: finished runs, the rows of results/bench/steps.csv by work, the user's own rate."""
+    """All measurements: finished runs, rows of results/bench/steps.csv by name, and the user's rate."""
 
     runs: list[Finished]
     bench: dict[str, dict[str, str]]
@@ -91,20 +91,20 @@ class Measured:
         if not METHODS[p["method"]].trains:
             return Rate(None, None, "k-means: not measured here, counted as 0 hours")
         way = "view bank" if p["view_bank"] else "exact"
-        for precision in (p["precision"], "float32"):  # bf16 is measured where a device has instructions for it
+        for precision in (p["precision"], "float32"):  # bf16 is only measured if the device supports it
             contextual = self.bench.get(f"training step, contextual phase, {way}, {precision}")
-            if contextual and _benched(p):  # from a view bank both phases cost as much a view, and one is measured
+            if contextual and _benched(p):  # with a view bank, both phases cost the same per view and one is measured
                 baseline = self.bench.get(f"training step, baseline phase, {way}, {precision}", contextual)
                 source = f"make bench, {way}, {precision}; {contextual['device']}"
                 return Rate(float(baseline["ours"]), float(contextual["ours"]), source)
         if p["view_bank"] and _adapted(p):
-            source = "assumed, not measured; kept features, which pass an adapter alone"
+            source = "assumed, not measured; cached features, which only pass through an adapter"
             return Rate(ASSUMED_ADAPTER, ASSUMED_ADAPTER, source)
-        whole = "; views from a view bank, which pass the tail alone, counted like whole ones" if p["view_bank"] else ""
+        whole = "; cached views, counted as full forward passes" if p["view_bank"] else ""
         return Rate(ASSUMED, ASSUMED, f"assumed, not measured{whole}")
 
     def memory(self, benchmark: str, p: Mapping[str, Any]) -> Memory:
-        """Peak memory of a run, from finished runs like it or the step that `make bench` measures."""
+        """Return the peak memory of a run, from similar finished runs or from the step that `make bench` measures."""
         if found := self._alike(benchmark, p):
             of_device = [run.of_device for run in found if run.of_device is not None]
             return Memory(max(run.host for run in found), max(of_device, default=None), _named(found))
@@ -117,8 +117,8 @@ class Measured:
         return Memory(None, None, "")
 
     def _alike(self, benchmark: str, p: Mapping[str, Any]) -> list[Finished]:
-        """Finished runs that see images as this one does, on one device: of its benchmark and method, then of its
-        method, then (but for k-means) any trained ones."""
+        """Return finished runs with the same backbone and views, on one device: of the same benchmark and method, else
+        of the same method, else (except for k-means) of any trained method."""
         kind = [run for run in self.runs if _kind(run.p) == _kind(p)]
         same_method = [run for run in kind if run.p["method"] == p["method"]]
         same_benchmark = [run for run in same_method if run.benchmark == benchmark]
@@ -152,7 +152,7 @@ def _number(text: str) -> float | None:
 
 
 def _bench(file: Path) -> dict[str, dict[str, str]]:
-    """Return the rows of a bench by their work. Damaged rows are skipped with a warning."""
+    """Return the rows of the benchmark results by name. Damaged rows are skipped with a warning."""
     if not file.is_file():
         return {}
     try:
@@ -181,8 +181,8 @@ def _finished(params: Params) -> list[Finished]:
             if benchmark not in params.benchmarks:
                 continue
             entry = params.benchmarks[benchmark]
-            with suppress(UserError):  # a user's own images may be away: then they measure nothing
-                # A run that went on after an interruption knows the whole time of its epochs alone.
+            with suppress(UserError):  # the run is skipped if a user's own images are missing
+                # A resumed run records the whole time only for its epochs.
                 seconds = max(metrics["seconds"], metrics.get("training_seconds", 0.0)) * metrics.get("processes", 1)
                 work = work_of(images_in(entry), classes_of(entry, p), p)
                 device, host = metrics["environment"]["device"], metrics["peak_memory_mb"]
@@ -192,7 +192,7 @@ def _finished(params: Params) -> list[Finished]:
 
 
 def _kind(p: Mapping[str, Any]) -> tuple[Any, ...]:
-    """What decides how long a view takes: backbone, size, precision, what trains, and whether the trunk runs."""
+    """Return what determines the time of a view: backbone, size, precision, trained part, whether the trunk runs."""
     seen = (p["model"], p["crop"], p["precision"])
     if not METHODS[p["method"]].trains:
         return (*seen, None, False)

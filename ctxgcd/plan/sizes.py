@@ -12,14 +12,14 @@ from ctxgcd.catalogue.entries import METHODS
 from ctxgcd.config import Benchmark, Images, completed
 from ctxgcd.plan.work import classes_of, kept_views
 
-IN_MEMORY, ON_DISK = 4 * 2**30, 64 * 2**30  # as training/views.py keeps the test views of a training from fresh views
-LINE = 80  # bytes that an image takes in assignments.csv and predictions.csv together, its path included
+IN_MEMORY, ON_DISK = 4 * 2**30, 64 * 2**30  # limits for the cached test views in training/views.py
+LINE = 80  # bytes per image in assignments.csv and predictions.csv together, including its path
 SAMPLE = 2000  # images in embeddings.npz
 
 
 @dataclass(frozen=True)
 class Shape:
-    """A backbone: its trunk gives (crop / stride)^2 + extra places of `channels`, the whole of it `dim` features."""
+    """A backbone: its trunk returns (crop / stride)^2 + extra positions of `channels`, the backbone `dim` features."""
 
     stride: int
     extra: int
@@ -28,7 +28,7 @@ class Shape:
     block: int  # parameters of one trained block
 
     def values(self, crop: int, tail_blocks: int) -> int:
-        """Numbers that are kept of a view; of a backbone that is all trunk its feature."""
+        """Return the number of cached values per view: the trunk's output, or the feature if there is no tail."""
         return (ceil(crop / self.stride) ** 2 + self.extra) * self.channels if tail_blocks else self.dim
 
 
@@ -40,9 +40,9 @@ SHAPES = {
 
 @dataclass(frozen=True)
 class Disk:
-    """Bytes: packed images, kept features and view banks, results, and what one training holds only while it runs.
+    """Bytes of packed images, cached features and view banks, results, and temporary files of one training.
 
-    None: not known, because the backbone is none of SHAPES.
+    None: unknown, because the backbone is not in SHAPES.
     """
 
     store: float
@@ -52,7 +52,7 @@ class Disk:
 
 
 def disk_of(entry: Benchmark, images: Images, resize: int, runs: list[dict[str, Any]]) -> Disk:
-    """What the runs of one benchmark take, with nothing of it there yet; nothing where there is no run."""
+    """Return the disk space for the runs of one benchmark, assuming empty caches; 0 without runs."""
     if not runs:
         return Disk(0, 0, 0, 0)
     every = images.train + images.test
@@ -76,7 +76,7 @@ def disk_of(entry: Benchmark, images: Images, resize: int, runs: list[dict[str, 
 
 
 def _weights(shape: Shape, classes: int, p: dict[str, Any]) -> int:
-    """Bytes of a run's final.pt: trained blocks or adapter, heads and centres in float32."""
+    """Return the bytes of a run's final.pt: trained blocks or adapter, heads and centres in float32."""
     values = classes * shape.dim  # classifier or centres
     values += (shape.dim + 1) * shape.dim if p.get("tail") == "adapter" else 0
     values += p.get("tail_blocks", 0) * shape.block + METHODS[p["method"]].head_values(completed(p), shape.dim)

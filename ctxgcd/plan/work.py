@@ -17,7 +17,7 @@ from ctxgcd.pipeline.paths import Features
 
 @dataclass(frozen=True)
 class Work:
-    """Views that pass the backbone (with a view bank: its tail), and for k-means the distances of all restarts.
+    """Number of views through the backbone (with a view bank: its tail); for k-means, of distances in all restarts.
 
     baseline and contextual: train views of the epochs without and with context terms; test: views of the evaluation.
     """
@@ -33,7 +33,7 @@ class Work:
 
 
 def images_in(entry: Benchmark) -> Images:
-    """The counts that params.yaml states; where it leaves them to a user's own folder, what lies there now."""
+    """Return the number of images in params.yaml or, if it does not state it, in the user's folder."""
     if entry.images != "any":
         return entry.images
     section = entry.model_dump()
@@ -42,12 +42,12 @@ def images_in(entry: Benchmark) -> Images:
 
 
 def classes_of(entry: Benchmark, p: dict[str, Any]) -> int:
-    """K of a run; while it is to be estimated, the true one stands for it."""
+    """Return the K of a run; if K is to be estimated, the true K is used."""
     return k_of(entry) if p["K"] == ESTIMATED else int(p["K"])
 
 
 def work_of(images: Images, classes: int, p: dict[str, Any]) -> Work:
-    """The work of a run with the parameters `p`: two views an image a step, and each image's test view at the end."""
+    """Return the work of a run with parameters `p`: two views per image and step, and one test view per image."""
     if not METHODS[p["method"]].trains:
         return Work(distances=images.train * classes * p["restarts"])
     steps, batch = images.train // p["batch_size"], p["batch_size"]
@@ -60,12 +60,12 @@ def work_of(images: Images, classes: int, p: dict[str, Any]) -> Work:
 
 
 def images_around(p: Mapping[str, Any], epoch: int) -> int:
-    """Images that a step of this epoch sees beside its batch."""
+    """Return the number of images that a step of this epoch processes in addition to its batch."""
     return METHODS[p["method"]].around(completed(p), epoch)
 
 
 def kept_views(images: Images, runs: list[dict[str, Any]]) -> dict[str, int]:
-    """Views of each kept file that the runs of one benchmark read, made once for all of them."""
+    """Return the number of views in each cached file that the runs of one benchmark read."""
     every = images.train + images.test
     views: dict[str, int] = {}
     for p in runs:

@@ -1,4 +1,4 @@
-"""Figures of the bench: cost against the number of images, and the time of the parts of a training step."""
+"""Figures of the benchmarks: cost against the number of images, and the time of the parts of a training step."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ WAYS = ("reference", "exact", "view bank")
 
 
 def cost_against_n(steps: pd.DataFrame, out: Path) -> None:
-    """Draw seconds against n for every work that was measured at several n, ours beside the reference.
+    """Draw seconds against n, ours and the reference, for every benchmark with several values of n.
 
-    steps: results/bench/steps.csv (work, unit, ours, reference, n, ...); a reference's time is that of its rate.
+    steps: results/bench/steps.csv (work, unit, ours, reference, n, ...); a reference's time is computed from its rate.
     """
     works = [name for name, rows in steps.groupby("work", sort=False) if rows["n"].nunique() > 1]
     with figure(out, 3.6 * len(works), 3.4) as drawing:
@@ -31,7 +31,7 @@ def cost_against_n(steps: pd.DataFrame, out: Path) -> None:
 
 
 def step_budget(budget: pd.DataFrame, out: Path) -> None:
-    """Draw a bar a way of training (percent of its own step, milliseconds a view beside it), divided into parts.
+    """Draw one bar per training mode, divided into parts (percent of its step), with its milliseconds per view.
 
     budget: results/bench/budget.csv (way, part, milliseconds, views).
     """

@@ -21,7 +21,7 @@ LOSS = r"total loss $\mathcal{L}$"
 
 
 def late_start(runs: Sequence[pd.DataFrame]) -> int | None:
-    """Return the first epoch in which a term acts that does not act from epoch 0 on, or None."""
+    """Return the first epoch of a term that starts after epoch 0, or None."""
     history = pd.concat(runs)
     firsts = [history.loc[history[term].notna(), "epoch"].min() for term in all_terms() if term in history]
     late = [int(first) for first in firsts if first > 0]
@@ -29,10 +29,10 @@ def late_start(runs: Sequence[pd.DataFrame]) -> int | None:
 
 
 def training_curves(histories: Mapping[str, Sequence[pd.DataFrame]], out: Path, title: str) -> None:
-    """Draw each loss term over epochs: a line a row (mean over seeds) in a band from least to largest seed.
+    """Draw each loss term over epochs: one line per row (mean over seeds) in a band from minimum to maximum.
 
     `histories` maps a row to the history.csv frames of its seeds. A dotted line marks where further
-    terms start. Terms that no run has get no panel. UserError when there is no history."""
+    terms start. Terms that no run has get no panel. Raises UserError if there is no history."""
     drawn = {row: pd.concat(runs) for row, runs in histories.items() if any(len(run) for run in runs)}
     if not drawn:
         raise UserError(f"{out.name} has no training history to draw; give history.csv files with at least one epoch")
@@ -54,17 +54,17 @@ def training_curves(histories: Mapping[str, Sequence[pd.DataFrame]], out: Path, 
                 if term not in history:
                     continue
                 epochs = history.groupby("epoch")[term].agg(["mean", "min", "max"]).dropna()
-                marker = "o" if len(epochs) == 1 else None  # a line of one point is invisible
+                marker = "o" if len(epochs) == 1 else None  # a line with one point is invisible
                 axis.plot(epochs.index, epochs["mean"], linewidth=1.4, marker=marker, **look)
                 axis.fill_between(epochs.index, epochs["min"], epochs["max"], color=look["color"], alpha=0.2, lw=0)
             spread = [h[term].dropna() for h in drawn.values() if term in h]
             least, most = (f(f(values) for values in spread if len(values)) for f in (min, max))
-            if least > 0 and most > 100 * least:  # the released L_n is of another size than all others
+            if least > 0 and most > 100 * least:  # the released L_n has another scale than the other terms
                 axis.set_yscale("log")
             axis.xaxis.set_major_locator(MaxNLocator(nbins=5, integer=True))
         for axis in axes[max(len(panels) - columns, 0) : len(panels)]:
             axis.set_xlabel("epoch")
-            axis.tick_params(labelbottom=True)  # an incomplete last line leaves panels above without
+            axis.tick_params(labelbottom=True)  # panels above a gap in the last line need labels too
         for axis in axes[len(panels) :]:
             axis.remove()
         handles = [

@@ -25,7 +25,7 @@ UNMATCHED = "unmatched cluster"
 
 
 def read_features(predictions: Path, embeddings: Path) -> tuple[pd.DataFrame, pd.DataFrame, NDArray[np.float32]]:
-    """Return a run's predictions, those by id whose features it kept, and these features, float32 [n, d].
+    """Return a run's predictions, those with stored features by id, and these features, float32 [n, d].
 
     Raises UserError for a damaged file."""
     rows = read_rows(predictions, usecols=PREDICTION_COLUMNS, keep_default_na=False, dtype={"path": "str"})
@@ -34,10 +34,10 @@ def read_features(predictions: Path, embeddings: Path) -> tuple[pd.DataFrame, pd
 
 
 def project(features: NDArray[np.floating], seed: int) -> NDArray[np.float32]:
-    """Project features[n, d] to [n, 2] by t-SNE (PCA start, perplexity 30 or less for few points).
+    """Project features[n, d] to [n, 2] by t-SNE (PCA initialisation, perplexity 30, or less for few points).
 
-    On one thread: several sum in an order that changes the picture. UserError for fewer than 4 points or 2
-    dimensions, and for values that aren't finite."""
+    Runs on one thread, because the order of sums on several threads changes the result. Raises UserError for fewer
+    than 4 points or 2 dimensions, and for values that are not finite."""
     if features.ndim != 2 or features.shape[0] < 4 or features.shape[1] < 2:
         raise UserError(f"an embedding needs at least 4 images with 2 features each, found shape {features.shape}")
     if not np.isfinite(features).all():
@@ -77,10 +77,10 @@ def embedding(
 ) -> None:
     """Draw features[n, d] by t-SNE in two panels, coloured by true and by predicted class.
 
-    `old` says for each image whether its true class is old (circle) or new (triangle). `predicted` holds
-    matched class names, which then share the true classes' colours, or cluster ids; None or '' is a cluster
-    without a class. More than `max_points` images are thinned by a draw from `seed`, which the figure says.
-    UserError where the lengths differ or `project` refuses the features."""
+    `old`: whether the true class of each image is old (circle) or new (triangle). `predicted`: matched class names,
+    which have the colours of the true classes, or cluster ids; None or '' is a cluster without a class. Of more than
+    `max_points` images a random sample is drawn from `seed`, as stated in the figure. Raises UserError if the lengths
+    differ or `project` refuses the features."""
     features = np.asarray(features)
     truth = np.array([str(name) for name in true_class])
     guess = np.array([UNMATCHED if p is None or p == "" or p != p else str(p) for p in predicted])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import colorsys
 from collections.abc import Iterable, Sequence
 
-# Krzywinski's 12 colours for colour blindness, for as many classes as a legend can hold.
+# Krzywinski's 12 colours for colour blindness, for classes that fit in a legend.
 CLASS_PALETTE = (
     *("#8400CD", "#009F81", "#FF6E3A", "#008DF9", "#A40122", "#FFC33B"),
     *("#FF5AAF", "#00C2F9", "#9F0162", "#00FCCF", "#E20134", "#FFB2FD"),
@@ -15,7 +15,7 @@ CLASS_PALETTE = (
 def in_places(
     true: Iterable[str], old: Iterable[bool], predicted: Iterable[str]
 ) -> tuple[list[str], list[str], list[str]]:
-    """Order the names of images' classes: old ones, new ones, clusters without a class; each by name or number."""
+    """Sort class names: old classes, new classes, clusters without a class; each by name or number."""
     pairs = set(zip(true, old, strict=True))
     olds = sorted({name for name, is_old in pairs if is_old})
     news = sorted({name for name, _ in pairs} - set(olds))
@@ -24,7 +24,7 @@ def in_places(
 
 
 def class_colors(names: Sequence[str]) -> dict[str, str]:
-    """Give each name the colour of its place; of many, steps of the golden angle round the wheel, dark and light."""
+    """Return a colour for each name; for many names, hues at steps of the golden angle, alternately dark and light."""
     if len(names) <= len(CLASS_PALETTE):
         return dict(zip(names, CLASS_PALETTE, strict=False))
     return {name: _on_the_wheel(place) for place, name in enumerate(names)}

@@ -19,10 +19,10 @@ COLORS = dict(zip(QUANTITIES, PALETTE, strict=False))
 
 
 def sensitivity_curves(long: pd.DataFrame, out: Path, title: str) -> None:
-    """Draw All, Old and New (percent) with one std over each parameter, a little apart; hollow markers: as published.
+    """Draw All, Old and New (percent) with one std over each parameter, slightly shifted; hollow markers: as published.
 
-    `long` is a sensitivity table; one row of panels a benchmark, one column a parameter. UserError when
-    empty."""
+    `long` is a sensitivity table; each benchmark is a row of panels, each parameter a column. Raises UserError if it
+    is empty."""
     data = long[(long["set"] == COMPARED[0]) & (long["metric"] == COMPARED[1])]
     if data.empty:
         raise UserError(f"{out.name} has no sensitivity runs to draw; give rows such as full-paper+lambda_n=0.3")
@@ -37,7 +37,7 @@ def sensitivity_curves(long: pd.DataFrame, out: Path, title: str) -> None:
                 at = points["value"]
                 for own in at[~points["method"].str.contains("+", regex=False)]:
                     axis.axvline(own, color=GREY, linestyle=":", linewidth=1.2)
-                apart = 0.03 * (at.max() - at.min())  # else equal values hide each other
+                apart = 0.03 * (at.max() - at.min())  # shifted, so that equal values do not overlap
                 for place, quantity in enumerate(QUANTITIES):
                     x = at + (place - 1) * apart
                     look: dict[str, Any] = {"color": COLORS[quantity], "marker": MARKERS[quantity]}

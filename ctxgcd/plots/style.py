@@ -17,13 +17,13 @@ from ctxgcd.utils.files import replacing
 
 DPI = 150
 
-# Okabe and Ito, "Color Universal Design" (2008), without the yellow that vanishes on white.
+# Okabe and Ito, "Color Universal Design" (2008), without yellow, which is invisible on white.
 PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#000000")
 LINE_STYLES = ("-", "--", "-.")
 GREY = "#767676"
 
 RC: dict[Any, Any] = {
-    "font.family": "DejaVu Sans",  # comes with matplotlib: the same letters on every machine
+    "font.family": "DejaVu Sans",  # included in matplotlib, so the same on every machine
     "font.size": 10,
     "axes.titlesize": 11,
     "axes.spines.top": False,
@@ -36,7 +36,7 @@ RC: dict[Any, Any] = {
 
 
 def plain(text: object, width: int = 40) -> str:
-    """Make any text safe to draw: one line, no mathtext but for our own symbols, cut to `width` letters."""
+    """Make a text safe to draw: one line, no mathtext except our own symbols, shortened to `width` characters."""
     line = re.sub(r"\s+", " ", str(text)).strip()
     line = line if len(line) <= width else line[: width - 1] + "…"
     line = line.replace("\\", "\\\\") if "$" in line else line
@@ -45,10 +45,10 @@ def plain(text: object, width: int = 40) -> str:
 
 @contextmanager
 def figure(out: Path, width: float, height: float) -> Iterator[Figure]:
-    """Give a figure of width x height inches and save it to `out` (PNG) atomically when its block has ended.
+    """Yield a figure of width x height inches, and save it to `out` (PNG) atomically when the block ends.
 
-    Settings of the user (matplotlibrc) and the backend in the environment don't reach it; the file holds
-    neither a date nor a version, so equal data gives equal bytes."""
+    User settings (matplotlibrc) and the backend in the environment are ignored. The file contains neither a date nor
+    a version, so equal data gives equal bytes."""
     with mpl.rc_context():
         mpl.rcdefaults()
         mpl.rcParams.update(RC)

@@ -13,7 +13,7 @@ from ctxgcd.report.grid import Cell, Grid
 from ctxgcd.report.page import Figure
 from ctxgcd.report.thumbnails import pixel_map
 
-READABLE = 24  # classes whose names still fit beside a matrix
+READABLE = 24  # maximum number of classes whose names fit beside a matrix
 BLUE = (0, 84, 147)
 COMMONEST = 20
 
@@ -22,7 +22,7 @@ Counts = NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Matrix:
-    """Counts of images [rows, columns] with the share of each in its row, under names of both."""
+    """Counts of images [rows, columns] with row and column names; each is shaded by its share of the row."""
 
     kind: ClassVar[str] = "matrix"
     caption: str
@@ -32,9 +32,9 @@ class Matrix:
 
 
 def confusion(true: Counts, matched: Counts, classes: int) -> Counts:
-    """Count images by true class and by matched class, each an id [n]: int64 [classes, at least classes].
+    """Count images by true and matched class, each an id [n]; return int64 [classes, at least classes].
 
-    Columns beyond the classes are clusters that no class was left for.
+    Columns beyond the classes are clusters without a matched class.
     """
     columns = max(classes, int(matched.max(initial=-1)) + 1)
     counts: Counts = np.bincount(true * columns + matched, minlength=classes * columns).reshape(classes, columns)
@@ -42,9 +42,9 @@ def confusion(true: Counts, matched: Counts, classes: int) -> Counts:
 
 
 def matrix(counts: Counts, names: Sequence[str], caption: str) -> Matrix | Figure:
-    """Return the matrix with its names, or of many classes as a picture of one pixel a cell.
+    """Return the matrix with its names or, for many classes, as an image with one pixel per cell.
 
-    names: of the columns; the first ones are the rows' too.
+    names: names of the columns; the first ones are also those of the rows.
     """
     shares = counts / np.maximum(counts.sum(axis=1, keepdims=True), 1)
     if len(names) > READABLE:
@@ -59,7 +59,7 @@ def matrix(counts: Counts, names: Sequence[str], caption: str) -> Matrix | Figur
 
 
 def commonest(counts: Counts, names: Sequence[str]) -> Grid:
-    """List the largest counts off the diagonal."""
+    """Return the largest off-diagonal counts."""
     wrong = counts.copy()
     np.fill_diagonal(wrong, 0)
     order = np.argsort(-wrong, axis=None, kind="stable")[:COMMONEST]
@@ -74,7 +74,7 @@ def commonest(counts: Counts, names: Sequence[str]) -> Grid:
 
 
 def per_class(counts: Counts, names: Sequence[str], old: Sequence[bool]) -> Grid:
-    """List the accuracy of each class and its most frequent confusion."""
+    """Return the accuracy of each class and its most frequent confusion."""
     wrong = counts.copy()
     np.fill_diagonal(wrong, 0)
     lines = []

@@ -13,12 +13,12 @@ from ctxgcd.plots.palette import class_colors
 from ctxgcd.report.thumbnails import Sheet
 
 WIDTH, HEIGHT, EDGE = 1000, 700, 20
-LEGEND = 24  # more labels than this have no legend: the pointer names each
+LEGEND = 24  # maximum number of labels in a legend; more labels are only shown on hover
 
 
 @dataclass(frozen=True)
 class Mark:
-    """A point of the map: a circle, or a triangle."""
+    """A point of the plot: a circle or a triangle."""
 
     x: float
     y: float
@@ -27,7 +27,7 @@ class Mark:
 
 @dataclass(frozen=True)
 class Embedding:
-    """Marks, and `data` for the script: `texts` of the marks, `colourings`, and the sheet's size."""
+    """The marks, and `data` for the script: their `texts`, `colourings` and the size of the sprite sheet."""
 
     kind: ClassVar[str] = "embedding"
     caption: str
@@ -48,14 +48,14 @@ def embedding(
     sheet: Sheet | None = None,
     order: Sequence[str] = (),
 ) -> Embedding:
-    """Lay points [n, 2] out on the page.
+    """Return a scatter plot of points [n, 2].
 
     Args:
-        texts: what the pointer says of each image.
-        colourings: name of a property -> its label for each image; the first one is shown first.
-        triangle: whether an image is drawn as a triangle, not as a circle.
-        sheet: the images themselves, in the order of the points.
-        order: labels in the order of their colours, the same under every property; by name where it has not all.
+        texts: text shown on hover, for each image.
+        colourings: name of a property -> its label for each image; the first property is selected initially.
+        triangle: whether an image is drawn as a triangle instead of a circle.
+        sheet: thumbnails in the order of the points.
+        order: labels in the order of their colours, the same for every property; if some are missing, sorted by name.
     """
     low, high = points.min(axis=0), points.max(axis=0)
     scale = float(np.min((np.array([WIDTH, HEIGHT]) - 2 * EDGE) / np.maximum(high - low, 1e-9)))
@@ -68,7 +68,7 @@ def embedding(
 
 
 def _colouring(labels: Sequence[str], order: Sequence[str]) -> dict[str, Any]:
-    """The distinct labels, a colour of each, the place of each image's label among them, and whether a legend helps."""
+    """Return the distinct labels, their colours, the index of each image's label, and whether a legend is shown."""
     found = set(labels)
     order = order if found <= set(order) else sorted(found)
     colours = class_colors(order)

@@ -14,7 +14,7 @@ Scores = NDArray[np.floating]
 
 @dataclass(frozen=True)
 class Picture:
-    """An image as a data URI, and what is said about it."""
+    """An image as a data URI, and its caption."""
 
     uri: str
     text: str
@@ -22,7 +22,7 @@ class Picture:
 
 @dataclass(frozen=True)
 class Group:
-    """One group of images: its name, facts about it, and images of it."""
+    """A group of images: its name, facts and example images."""
 
     title: str
     facts: Sequence[str]
@@ -32,21 +32,21 @@ class Group:
 
 @dataclass(frozen=True)
 class Gallery:
-    """Groups of images, one after the other."""
+    """Groups of images."""
 
     kind: ClassVar[str] = "gallery"
     groups: Sequence[Group]
 
 
 def distances(features: Scores, groups: NDArray[np.int64]) -> tuple[Scores, Scores]:
-    """Return how far each image is from its group's centre, and its margin: how much farther the next centre is.
+    """Return the distance of each image from its group's centre, and its margin to the next centre.
 
     Args:
         features: float [n, d].
         groups: int [n], the group of each image.
 
-    Cosine distances of features to the groups' mean features, each [n]. With one group the margin is the distance's
-    negative: the farthest image is the least certain one.
+    Distances are cosine distances between features and the groups' mean features, each [n]. With one group, the
+    margin is the negative distance, so the farthest image is the least certain one.
     """
     unit = features / np.maximum(np.linalg.norm(features, axis=1, keepdims=True), 1e-12)
     found, own = np.unique(groups, return_inverse=True)
@@ -62,6 +62,6 @@ def distances(features: Scores, groups: NDArray[np.int64]) -> tuple[Scores, Scor
 
 
 def first(scores: Scores, members: NDArray[np.bool_], count: int) -> list[int]:
-    """Return the places of the members with the smallest scores, at most `count`, smallest first."""
+    """Return the indices of at most `count` members with the smallest scores, in increasing order."""
     places = np.flatnonzero(members)
     return [int(place) for place in places[np.argsort(scores[places], kind="stable")[:count]]]

@@ -12,7 +12,7 @@ from ctxgcd.tables.listing import Listing
 
 @dataclass(frozen=True)
 class Cell:
-    """A text; with `share` (0..1) a bar of that length behind it, with `published` the paper's value under it."""
+    """A text; `share` (0..1) adds a bar of that length behind it, `published` the paper's value below it."""
 
     text: str
     mark: Literal["", "best", "second"] = ""
@@ -22,10 +22,10 @@ class Cell:
 
 @dataclass(frozen=True)
 class Grid:
-    """Lines of cells under a head; columns from `numbers_from` on stand to the right.
+    """Lines of cells under a head; columns from `numbers_from` on are right-aligned.
 
     Attributes:
-        over: headings that stand over three columns each, from the third column on; none where one would do.
+        over: headings over three columns each, from the third column on; empty for a single heading.
     """
 
     kind: ClassVar[str] = "grid"
@@ -38,7 +38,7 @@ class Grid:
 
 
 def grid_of_table(table: Table) -> list[Grid]:
-    """Return a table of accuracies, and the values per seed behind it."""
+    """Return a table of accuracies and a table of the values per seed."""
     several = len(table.benchmarks) > 1
     lines = [
         [Cell(row.label), Cell(row.n), *(Cell(cell.text, cell.mark, cell.published) for cell in row.cells)]

@@ -36,9 +36,9 @@ HOW_TO_READ = [
     "K: the number of classes that a run assumes, Old and New together: true, estimated, or given.",
     "v2: the clustering accuracy that papers compare. Clusters and classes are matched one to one over all images, "
     "so that most images are correct; Old and New are the shares of correct images under this same matching.",
-    "±: the standard deviation over n runs that differ in their training seed alone.",
-    "The CSV beside a table is the file of its name in results/, such as results/main_fashion.csv. "
-    "statistics_BENCHMARK is such a file too, and the section Statistics of that benchmark here.",
+    "±: the standard deviation over n runs that differ only in their training seed.",
+    "The CSV of a table is results/NAME.csv, such as results/main_fashion.csv. The section Statistics of a benchmark "
+    "shows results/statistics_BENCHMARK.csv.",
 ]
 
 
@@ -51,7 +51,7 @@ def make_report(params: Params, stores: Mapping[str, str], out: Path) -> None:
     results = Path("results")
     runs = {b: _metrics(sorted(results.glob(f"runs/{b}/*/seed*/metrics.json"))) for b in params.benchmarks}
     found = {b: _benchmark(params, b, runs[b], Path(stores[b]), results) for b in params.benchmarks}
-    absent = "; ".join(  # names hold commas; trials only choose values
+    absent = "; ".join(  # names may contain commas; trials are only used to choose values
         benchmark_name(b)
         for b, section in found.items()
         if section is None and not getattr(params.benchmarks[b], "trial", False)
@@ -78,7 +78,7 @@ def _counted(count: int, what: str) -> str:
 
 
 def _short(commit: str) -> str:
-    """A commit's first 12 digits, with its `-dirty`."""
+    """Return the first 12 digits of a commit, with its `-dirty`."""
     name, dash, rest = commit.partition("-")
     return name[:12] + dash + rest
 
@@ -89,7 +89,7 @@ def _metrics(files: Iterable[Path]) -> list[dict[str, Any]]:
 
 
 def _summary(params: Params, runs: Mapping[str, Sequence[dict[str, Any]]], absent: str) -> list[Block]:
-    """Which benchmarks have how many runs, on which device, of which commit and versions."""
+    """Return a table of the runs of each benchmark, with device, commit and versions."""
 
     def values(of: Iterable[Any]) -> str:
         return ", ".join(sorted({str(value) for value in of}))
@@ -134,7 +134,7 @@ def _left_over(params: Params, runs: Mapping[str, Sequence[dict[str, Any]]]) -> 
 def _benchmark(
     params: Params, benchmark: str, runs: Sequence[dict[str, Any]], store: Path, results: Path
 ) -> Section | None:
-    """All that there is of one benchmark, or None."""
+    """Return the section of a benchmark, or None if it has no results."""
     own = [table for table, of in params.tables.items() if of == [benchmark]]
     tables = own + [f"{kind}_{benchmark}" for kind in HEADINGS if kind != "main"]
     grids = {table: table_grids(params, table, results) for table in tables}
@@ -151,7 +151,7 @@ def _benchmark(
     if made:
         own_metrics = [run for run in runs if (run["row"], run["seed"]) == (shown.row, shown.seed)]
         said = [line for run in own_metrics for line in failings(run)]
-        which = Notes([f"Of the run {method_name(shown.row)}, seed {shown.seed}, alone.", *said])
+        which = Notes([f"Only of the run {method_name(shown.row)}, seed {shown.seed}.", *said])
         looked = [
             Section("Embedding", [embedding_block(made)]),
             *confusion_sections(made),
@@ -164,7 +164,7 @@ def _benchmark(
 
 
 def _gaps(params: Params, benchmark: str, without_run: bool, results: Path) -> list[Block]:
-    """How many images occur twice, and what the report could show of a benchmark and does not find."""
+    """Return the number of duplicate images of a benchmark and its missing files."""
     duplicates = results / f"duplicates_{benchmark}.csv"
     said = []
     if duplicates.is_file():
@@ -185,7 +185,7 @@ def _gaps(params: Params, benchmark: str, without_run: bool, results: Path) -> l
 
 
 def _published(params: Params) -> list[Section]:
-    """What can be said of the paper's own numbers, without and with our runs."""
+    """Return the audit of the paper's numbers and their state of reproduction."""
     planned = planned_rows(params)
     state = status_listing(status(planned, existing_metrics(params, planned), PAPER_KEYS.values()))
     return [

@@ -19,14 +19,14 @@ TEMPLATES = Path(__file__).parent / "templates"
 
 
 class Block(Protocol):
-    """Something that a section shows; `kind` names the macro of blocks.html.j2 that draws it."""
+    """A block of a section; `kind` is the macro of blocks.html.j2 that renders it."""
 
     kind: ClassVar[str]
 
 
 @dataclass(frozen=True)
 class Notes:
-    """Short texts, one a line."""
+    """Short texts, one per line."""
 
     kind: ClassVar[str] = "notes"
     lines: Sequence[str]
@@ -34,7 +34,7 @@ class Notes:
 
 @dataclass(frozen=True)
 class Figure:
-    """A picture, as a data URI, with what it shows."""
+    """A picture as a data URI, with a caption."""
 
     kind: ClassVar[str] = "figure"
     uri: str
@@ -44,7 +44,7 @@ class Figure:
 
 @dataclass(frozen=True)
 class Section:
-    """A heading over blocks, then sections of its own; a folded one opens at a click."""
+    """A heading with blocks and subsections; a folded section opens on a click."""
 
     title: str
     blocks: Sequence[Block] = ()
@@ -53,7 +53,7 @@ class Section:
 
 
 def write_page(title: str, lead: str, sections: Sequence[Section], out: Path) -> None:
-    """Write the page whole. Every text is escaped; the browser is told to load nothing and to run our script alone."""
+    """Write the page atomically, with all texts escaped; its Content-Security-Policy blocks external resources."""
     environment = Environment(
         loader=FileSystemLoader(TEMPLATES),
         undefined=StrictUndefined,
@@ -61,9 +61,9 @@ def write_page(title: str, lead: str, sections: Sequence[Section], out: Path) ->
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.policies["json.dumps_kwargs"] = {}  # keys in their own order: it is what the reader sees
-    environment.filters["symbols"] = lambda text: Markup(as_html(text))  # escapes, and sets L_n with its index below
-    # As the page holds them: a browser counts line ends as one character, whatever the file has.
+    environment.policies["json.dumps_kwargs"] = {}  # keep the order of keys, which the page shows
+    environment.filters["symbols"] = lambda text: Markup(as_html(text))  # escapes; L_n gets a subscript
+    # Browsers normalise line ends to one character before they compute the hash of a script.
     style, script = (Markup((TEMPLATES / name).read_text(encoding="utf-8")) for name in ("page.css", "page.js"))
     script_hash = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     template = environment.get_template("page.html.j2")

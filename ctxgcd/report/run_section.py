@@ -27,20 +27,20 @@ from ctxgcd.report.thumbnails import sheet, thumbnail
 from ctxgcd.utils.files import replacing, undamaged
 
 TYPICAL, UNCERTAIN = 10, 5
-MOST_GROUPS = 60  # in a gallery: what a reader still looks through
+MOST_GROUPS = 60  # maximum number of groups in a gallery
 
 
 @dataclass(frozen=True)
 class Made:
-    """What a run left behind.
+    """The outputs of a run.
 
     Attributes:
-        rows: its predictions.csv, one line an image of D^u.
-        kept: the lines of the images whose features it kept, by their ids, in the order of the features.
+        rows: predictions.csv, one row per image of D^u.
+        kept: the rows of the images with stored features, by id, in the order of the features.
         features: float32 [n, d].
-        classes: how many there are; `names` and `old` (whether a class is old) go on with the clusters that no class
-            was left for.
-        store: the images themselves, where they are packed.
+        classes: the number of classes; `names` and `old` (whether a class is old) also include the clusters without a
+            matched class.
+        store: the packed images, or None.
     """
 
     rows: pd.DataFrame
@@ -53,7 +53,7 @@ class Made:
 
 
 def read_made(folder: Path, split: Path, store: Packed | None) -> Made | None:
-    """Read a run's folder; None where a file of it is not there yet. Raises UserError for a damaged one."""
+    """Read a run's folder; return None if a file is missing. Raises UserError for a damaged file."""
     predictions, embeddings = folder / "predictions.csv", folder / "embeddings.npz"
     if not all(file.is_file() for file in (predictions, embeddings, split)):
         return None
@@ -67,15 +67,15 @@ def read_made(folder: Path, split: Path, store: Packed | None) -> Made | None:
 
 
 def failings(metrics: Mapping[str, Any]) -> list[str]:
-    """Say of a run's metrics.json what explains gaps in all that is shown of it: empty clusters, a collapse."""
+    """Return notes on empty clusters and collapsed projections from a run's metrics.json."""
     k, empty = metrics["K"], metrics["clusters"]["unlabelled"]["empty_clusters"]
-    collapse = "Its projections collapsed: all were alike at the end, so contrastive and context losses taught nothing."
+    collapse = "Its projections collapsed: all were nearly equal, so the contrastive and context losses had no effect."
     said = [f"{empty} of the {k} assumed classes have no image, so {k - empty} were found."] if empty else []
     return said + ([collapse] if metrics.get("collapsed") else [])
 
 
 def confusion_sections(made: Made) -> list[Section]:
-    """The confusion matrix with the commonest confusions, and the accuracy of each class."""
+    """Return the confusion matrix with the most frequent confusions, and the accuracy of each class."""
     true, matched = (made.rows[column].to_numpy("int64") for column in ("true_class", "matched_class"))
     counts = confusion(true, matched, made.classes)
     caption = "True classes in rows, matched classes in columns, counts of images; shaded by the share of the row."
@@ -86,10 +86,10 @@ def confusion_sections(made: Made) -> list[Section]:
 
 
 def embedding_block(made: Made) -> Block:
-    """The kept features in two dimensions, as the figure has them, each image at the pointer."""
+    """Return the stored features in two dimensions, as in the figure, with images shown on hover."""
     try:
         points = _projected(made.features)
-    except UserError as error:  # too few images, or a run that diverged: the others are shown all the same
+    except UserError as error:  # too few images, or a diverged run: the other blocks are still shown
         return Notes([f"No embedding: {error}."])
     kept, of_all = len(made.kept), len(made.rows)
     shown = f"{kept:,} images" if kept == of_all else f"{kept:,} of {of_all:,} images"
@@ -106,7 +106,7 @@ def embedding_block(made: Made) -> Block:
 
 
 def _projected(features: NDArray[np.float32]) -> NDArray[np.float32]:
-    """Project features as the figure does, once: what was computed is kept in work/, where all can be deleted."""
+    """Project features as in the figure; the result is cached in work/."""
     content = hashlib.sha256(reached("ctxgcd.plots.embedding").hash.encode() + features.tobytes()).hexdigest()[:16]
     file = EMBEDDINGS / f"{content}.npy"
     if file.is_file():
@@ -120,7 +120,7 @@ def _projected(features: NDArray[np.float32]) -> NDArray[np.float32]:
 
 
 def gallery_blocks(made: Made) -> list[Block]:
-    """The clusters of D^u, those matched to new classes first, the largest of each side first."""
+    """Return the clusters of D^u, those matched to new classes first, each group sorted by decreasing size."""
     if made.store is None:
         return [
             Notes(["No pictures: the packed images are not in work/stores. Any training of this benchmark packs them."])

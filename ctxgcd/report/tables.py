@@ -25,9 +25,9 @@ INTEGERS = ("K", "K_against", "epoch", "n", "active_from")
 
 
 def table_grids(params: Params, table: str, results: Path) -> list[Grid]:
-    """Return a table by its file stem as `make_table` rendered it; none where its CSV is not there.
+    """Return a table by its file stem, as rendered by `make_table`; None if its CSV is missing.
 
-    Raises UserError for a CSV that is no such table.
+    Raises UserError if the CSV is not such a table.
     """
     file = results / f"{table}.csv"
     if not file.is_file():
@@ -45,7 +45,7 @@ def table_grids(params: Params, table: str, results: Path) -> list[Grid]:
 
 
 def _read(file: Path) -> pd.DataFrame:
-    """Read the CSV of a listing with the types that it was written from: texts, whole numbers, floats."""
+    """Read the CSV of a listing with its original types: strings, integers and floats."""
     columns = read_rows(file, nrows=0).columns
     types: dict[Any, Any] = {c: "str" for c in columns if TEXTS.fullmatch(c)}
     types |= {c: "Int64" for c in columns if c in INTEGERS}

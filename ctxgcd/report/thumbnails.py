@@ -11,8 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-SIDE = 96  # pixels of a picture in a gallery
-SMALL = 48  # and of one that follows the pointer
+SIDE = 96  # pixels of a thumbnail in a gallery
+SMALL = 48  # pixels of a thumbnail shown on hover
 PER_LINE = 50
 QUALITY = 70
 
@@ -21,7 +21,7 @@ Pixels = NDArray[np.uint8]
 
 @dataclass(frozen=True)
 class Sheet:
-    """Many small pictures in one image, `columns` a line, each `side` pixels wide and high."""
+    """Many thumbnails in one image (a sprite sheet), `columns` per line, each `side` x `side` pixels."""
 
     uri: str
     side: int
@@ -30,7 +30,7 @@ class Sheet:
 
 
 def square(pixels: Pixels, side: int) -> Image.Image:
-    """Return the centre square of an image (uint8 [height, width, 3]), as evaluation sees it, at most `side` wide."""
+    """Return the centre square of an image (uint8 [height, width, 3]), as in evaluation, at most `side` pixels wide."""
     height, width = pixels.shape[:2]
     least = min(height, width)
     top, left = (height - least) // 2, (width - least) // 2
@@ -39,12 +39,12 @@ def square(pixels: Pixels, side: int) -> Image.Image:
 
 
 def thumbnail(pixels: Pixels, side: int = SIDE) -> str:
-    """Return an image as a data URI of its centre square."""
+    """Return the centre square of an image as a data URI."""
     return _uri(square(pixels, side))
 
 
 def sheet(images: Sequence[Pixels], side: int = SMALL) -> Sheet:
-    """Return images in one, in their order: far smaller than each by itself."""
+    """Return images as one sprite sheet, in their order, which is much smaller than separate images."""
     lines = -(-len(images) // PER_LINE)
     whole = Image.new("RGB", (side * min(PER_LINE, len(images)), side * lines))
     for place, pixels in enumerate(images):
@@ -53,7 +53,7 @@ def sheet(images: Sequence[Pixels], side: int = SMALL) -> Sheet:
 
 
 def pixel_map(shares: NDArray[np.floating], color: tuple[int, int, int]) -> str:
-    """Return shares (0..1, [rows, columns]) as an image of one pixel each, from white to `color`."""
+    """Return shares (0..1, [rows, columns]) as an image with one pixel per value, from white to `color`."""
     shade = 255 - shares[..., None] * (255 - np.array(color))
     return _uri(Image.fromarray(shade.round().astype(np.uint8)), lossless=True)
 

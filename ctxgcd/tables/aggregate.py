@@ -32,9 +32,9 @@ TEXTS = [c for c in LONG_COLUMNS if c not in INTEGERS and not c.endswith(STATIST
 
 
 def verdict(difference: float, std: float, n: int, published_std: float | None, published_n: float) -> str:
-    """Say whether a difference from a published value lies within 2 standard errors of it.
+    """Return whether a difference from a published value is within 2 standard errors.
 
-    `no band` without a published spread, and at n = 1, where ours is unknown (0 would claim precision)."""
+    `no band` without a published spread, and at n = 1, where our spread is unknown."""
     if published_std is None or n < 2:
         return "no band"
     band = 2 * sqrt(published_std**2 / published_n + std**2 / n)
@@ -44,7 +44,7 @@ def verdict(difference: float, std: float, n: int, published_std: float | None, 
 
 
 def environment_text(environments: Iterable[Mapping[str, Any]]) -> str:
-    """Write environments as `torch=2.4.1; device=cpu: x`; where they differ: `torch=2.4.1|2.5.0`."""
+    """Format environments as `torch=2.4.1; device=cpu: x`, with different values as `torch=2.4.1|2.5.0`."""
     values: dict[str, set[str]] = {}
     for environment in environments:
         for key, value in environment.items():
@@ -56,9 +56,9 @@ def environment_text(environments: Iterable[Mapping[str, Any]]) -> str:
 def scores_of(
     metrics: Iterable[Mapping[str, Any]], rows: Sequence[str], benchmarks: Sequence[str], agree: Sequence[str] = ()
 ) -> pd.DataFrame:
-    """One line a run and score, of the wanted rows and benchmarks, in the order of their seeds.
+    """Return one line per run and score of the given rows and benchmarks, in the order of their seeds.
 
-    Raises UserError where runs of one benchmark differ in a column of `agree`, or are of another schema.
+    Raises UserError if runs of one benchmark differ in a column of `agree`, or have another schema.
     """
     lines = []
     for run in metrics:
@@ -88,7 +88,7 @@ def scores_of(
 
 
 def _must_agree(frame: pd.DataFrame, where: str, columns: Sequence[str]) -> None:
-    """Raise UserError when runs that are to be averaged or compared differ in one of the columns."""
+    """Raise UserError if runs to be averaged or compared differ in one of the columns."""
     for column in columns:
         if frame[column].nunique(dropna=False) > 1:
             seen = frame.drop_duplicates(["row", "seed", column])
@@ -103,14 +103,14 @@ def _must_agree(frame: pd.DataFrame, where: str, columns: Sequence[str]) -> None
 
 
 def must_be_alike(runs: pd.DataFrame, where: str) -> None:
-    """Raise UserError unless the runs of one row, set and metric differ in their seeds, each once, and nothing else."""
+    """Raise UserError unless the runs of one row, set and metric differ only in their seeds, without duplicates."""
     _must_agree(runs, where, ["K", "K_source", "epoch", "images"])
     if runs["seed"].duplicated().any():
         raise UserError(f"{where}: the seeds {list(runs['seed'])} have a duplicate; give each run once")
 
 
 def _entry(group: pd.DataFrame, published: Mapping[str, float] | None, benchmark: str) -> dict[str, Any]:
-    """Aggregate the runs of one row, set and metric; an empty group is a gap with n = 0."""
+    """Aggregate the runs of one row, set and metric; an empty group gives n = 0."""
     entry: dict[str, Any] = {
         "n": len(group),
         "seeds": " ".join(map(str, group["seed"])),
@@ -138,7 +138,7 @@ def _entry(group: pd.DataFrame, published: Mapping[str, float] | None, benchmark
 
 
 def _typed(frame: pd.DataFrame) -> pd.DataFrame:
-    """Give each column its type: nullable integers, floats with NaN, texts with '' for no value."""
+    """Set the type of each column: nullable integers, floats with NaN, strings with '' for missing values."""
     texts = {c: "str" for c in [*TEXTS, "parameter"] if c in frame}
     integers = dict.fromkeys(INTEGERS, "Int64")
     floats = {str(c): "float64" for c in frame if c not in texts and c not in integers}
@@ -147,13 +147,12 @@ def _typed(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def long_table(metrics: list[dict[str, Any]], *, table: str, rows: list[str], benchmarks: list[str]) -> pd.DataFrame:
-    """Aggregate the metrics of many runs into the long form: one line a benchmark, row, set and metric.
+    """Aggregate the metrics of many runs into the long form: one line per benchmark, row, set and metric.
 
-    Percent, full precision; std with ddof = 1, empty at n = 1; published values, difference and verdict
-    beside the unlabelled set's v2 only. A gap is a line with n = 0 and a note: a row without runs, or runs of a
-    benchmark without a test part. `table` is ours
-    (`main_ssb`) or the paper's (`ssb`). UserError where the runs of a row differ in K, epoch or set size, or
-    those of a benchmark in the split.
+    Values are in percent at full precision; std has ddof = 1 and is empty at n = 1. Published values, difference and
+    verdict are given only for v2 of the unlabelled set. A row without runs, or without a test part, has n = 0 and a
+    note. `table` is our name (`main_ssb`) or the paper's (`ssb`). Raises UserError if the runs of a row differ in K,
+    epoch or set size, or those of a benchmark in the split.
     """
     scores = scores_of(metrics, rows, benchmarks, agree=["split_sha256"])
     entries = []
@@ -175,8 +174,8 @@ def long_table(metrics: list[dict[str, Any]], *, table: str, rows: list[str], be
 def sensitivity_table(metrics: list[dict[str, Any]], *, rows: list[str], benchmarks: list[str]) -> pd.DataFrame:
     """Return the long form with the columns `parameter` and `value`, sorted by both.
 
-    Rows are a base (`full-paper`) and its runs with one override; the base is repeated under each parameter,
-    with the value that its own run resolved (the paper's where there is none). UserError at two overrides."""
+    Rows are a base (`full-paper`) and rows with one override; the base is repeated for each parameter, with the
+    resolved value of its run (without a run, the paper's value). Raises UserError for two overrides."""
     long = long_table(metrics, table="sensitivity", rows=rows, benchmarks=benchmarks)
     overrides = {row: changed_numbers(row) for row in rows}
     if crowded := [row for row, pairs in overrides.items() if len(pairs) > 1]:
@@ -204,7 +203,7 @@ def sensitivity_table(metrics: list[dict[str, Any]], *, rows: list[str], benchma
 
 
 def read_long(path: Path) -> pd.DataFrame:
-    """Read a long table back from its CSV with the same types and values as it was written; UserError for another."""
+    """Read a long table from its CSV, with the types and values as written. Raises UserError for another file."""
     texts = dict.fromkeys([*TEXTS, "parameter"], "str")
     frame = read_rows(path, dtype=texts, keep_default_na=False, na_values=[""])
     with undamaged(path):

@@ -8,7 +8,7 @@ from ctxgcd.tables.display import benchmark_name, published_name
 from ctxgcd.tables.listing import Listing
 from ctxgcd.tables.published import HERE, load
 
-TOLERANCE = 0.10  # percent points: what rounding three numbers to one decimal allows
+TOLERANCE = 0.10  # percentage points: possible effect of rounding three numbers to one decimal
 COLUMNS = ["table", "benchmark", "method", "all", "old", "new", "w_old_least", "w_old_most"]
 COLUMNS += ["expected_least", "expected_most", "difference", "tolerance", "consistent", "w_old_known"]
 
@@ -16,8 +16,8 @@ COLUMNS += ["expected_least", "expected_most", "difference", "tolerance", "consi
 def audit() -> pd.DataFrame:
     """Check All = w_old * Old + (1 - w_old) * New for every published row, with w_old of D^u.
 
-    `difference` is All less the nearest value that w_old's bounds allow; a row is consistent when it is at most
-    `tolerance` in size.
+    `difference` is All minus the nearest value within the bounds of w_old; a row is consistent if its absolute value
+    is at most `tolerance`.
     """
     rows = load().merge(pd.read_csv(HERE / "unlabelled.csv"), on="benchmark", how="left", validate="many_to_one")
     for bound in ("least", "most"):
@@ -32,7 +32,7 @@ def audit() -> pd.DataFrame:
 
 
 def audit_listing(rows: pd.DataFrame) -> Listing:
-    """Lay out the rows that are not consistent, the largest difference first, and say what that means."""
+    """Return a listing of the inconsistent rows, sorted by decreasing difference, with notes."""
     wrong = rows[~rows["consistent"]]
     wrong = wrong.loc[wrong["difference"].abs().sort_values(ascending=False, kind="stable").index]
     lines = [

@@ -25,14 +25,14 @@ BENCHMARKS = {
 PUBLISHED = {"rs_plus": "RS+", "uno_plus": "UNO+", "orca": "ORCA", "xcon": "XCon", "promptcal": "PromptCAL"}
 PUBLISHED |= {"dccl": "DCCL", "full": "full", "full_wo_n": "full without L_n", "full_wo_c": "full without L_c"}
 ABLATED = re.compile(r"-(without-(?P<letter>[a-z])|zero)$")
-ZERO = {1: "weight 0", 2: "both weights 0"}  # by the number of terms that a row can leave out
+ZERO = {1: "weight 0", 2: "both weights 0"}  # by the number of terms that a row can omit
 
-# Written L_n in plain text; each output format turns these into its own subscript.
+# Written as L_n in plain text; each output format renders its own subscript.
 SYMBOL = re.compile(r"\b(L|lambda)_([nc])\b")
 
 
 def changed_numbers(row: str) -> dict[str, float]:
-    """The overrides of a row of a sensitivity table, as numbers; UserError when one is none."""
+    """Return the overrides of a sensitivity row as numbers. Raises UserError if one is not a number."""
     try:
         return {key: float(value) for key, value in (pair.split("=") for pair in row.split("+")[1:])}
     except ValueError:
@@ -40,7 +40,7 @@ def changed_numbers(row: str) -> dict[str, float]:
 
 
 def method_name(row: str) -> str:
-    """Name a row for readers: `full-paper-without-n` is `Full method (paper), without L_n`."""
+    """Return the display name of a row: `full-paper-without-n` is `Full method (paper), without L_n`."""
     base, *changes = ABLATED.sub("", row).split("+")
     method, _, variant = base.partition("-")
     name = f"{_label(method)} ({variant})" if variant else _label(method)
@@ -50,7 +50,7 @@ def method_name(row: str) -> str:
 
 
 def _left_out(row: str, method: str) -> list[str]:
-    """What a row's name says of the terms that its method can leave out."""
+    """Return the part of a display name that describes the omitted terms."""
     if not (found := ABLATED.search(row)) or method not in METHODS:
         return []
     entry = METHODS[method]
@@ -65,12 +65,12 @@ def _label(method: str) -> str:
 
 
 def published_name(key: str) -> str:
-    """Name one of the paper's rows for readers: `full[k=20]` is `full, k = 20`."""
+    """Return the display name of one of the paper's rows: `full[k=20]` is `full, k = 20`."""
     base, _, changed = key.rstrip("]").partition("[")
     name = PUBLISHED.get(base) or _label(base)
     return name + (f", {changed.replace('=', ' = ')}" if changed else "")
 
 
 def benchmark_name(key: str) -> str:
-    """Name a benchmark for readers; a user's own benchmark keeps its key."""
+    """Return the display name of a benchmark; for a user's own benchmark, its key."""
     return BENCHMARKS.get(key, key)

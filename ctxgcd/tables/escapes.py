@@ -1,4 +1,4 @@
-"""Escapes of a text for HTML, Markdown and LaTeX; symbols such as L_n get each format's own subscript."""
+"""Escapes of a text for HTML, Markdown and LaTeX; symbols such as L_n are rendered with subscripts."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ LATEX_SPECIAL = {c: f"\\{c}" for c in "&%$#_{}"} | {
 
 
 def _symbols(text: object, escape: Callable[[str], str], symbol: Callable[[str, str], str]) -> str:
-    """Escape a text, but for symbols such as L_n, which get the format's own subscript."""
+    """Escape a text, and render symbols such as L_n with subscripts."""
     parts = SYMBOL.split(str(text))  # text, L or lambda, n or c, text, ...
     out = escape(parts[0])
     for base, index, rest in zip(parts[1::3], parts[2::3], parts[3::3], strict=True):
@@ -34,12 +34,12 @@ def _symbols(text: object, escape: Callable[[str], str], symbol: Callable[[str, 
 
 
 def as_html(text: object) -> str:
-    """Escape for HTML text and quoted attributes."""
+    """Escape a text for HTML content and quoted attributes."""
     return _symbols(text, html.escape, lambda base, i: f"{base.replace('lambda', 'λ')}<sub>{i}</sub>")
 
 
 def as_markdown(text: object) -> str:
-    """Escape for a Markdown table's cell: HTML, pipes, emphasis, links and line ends."""
+    """Escape a text for a cell of a Markdown table: HTML, pipes, emphasis, links and line ends."""
 
     def escape(part: str) -> str:
         plain = html.escape(re.sub(r"\s+", " ", part), quote=False)
@@ -49,7 +49,7 @@ def as_markdown(text: object) -> str:
 
 
 def as_latex(text: object) -> str:
-    """Escape for LaTeX text."""
+    """Escape a text for LaTeX."""
     return _symbols(
         text,
         lambda part: "".join(LATEX_SPECIAL.get(c, c) for c in re.sub(r"\s+", " ", part)),

@@ -1,4 +1,4 @@
-"""A long table laid out wide, as in the paper: a row a method or setting, All, Old, New a benchmark."""
+"""The wide layout of a long table, as in the paper: one row per method or setting; All, Old, New per benchmark."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from ctxgcd.tables.published import QUANTITIES
 Kind = Literal["main", "ablation", "sensitivity"]
 ROW_HEADS = {"main": "Method", "ablation": "Method", "sensitivity": "Setting"}
 GAP = "–"
-NBSP = "\u00a0"  # a narrow screen may break before ±, never after it
+NBSP = "\u00a0"  # allows a line break before ± but not after it
 VERDICT_SIGNS = {"inside": "≈", "above": "↑", "below": "↓"}
 
 
 @dataclass
 class Cell:
-    """A mean with its std (percent, one decimal), its place in the column, the published value."""
+    """A mean with its std (percent, one decimal), its rank in the column, and the published value."""
 
     text: str = GAP
     mark: Literal["", "best", "second"] = ""
@@ -34,7 +34,7 @@ class Cell:
 
 @dataclass
 class Row:
-    """One method or setting: its cells go benchmark by benchmark, All, Old, New."""
+    """One method or setting, with cells All, Old, New per benchmark."""
 
     label: str
     n: str
@@ -48,7 +48,7 @@ class Row:
 
 @dataclass
 class Table:
-    """All that a template shows, in plain text; each template escapes it in its own way."""
+    """The content of a template as plain text, which each template escapes for its format."""
 
     title: str
     head: str
@@ -79,7 +79,7 @@ def _cell(line: pd.Series | None, quantity: str) -> Cell:
 
 
 def _mark(cells: Iterable[Cell]) -> None:
-    """Mark the best and second of a column by the decimal that the reader sees, ties alike."""
+    """Mark the best and second-best values of a column as displayed (one decimal); ties are marked equally."""
     measured = [(float(cell.text.split(" ")[0]), cell) for cell in cells if cell.text != GAP]
     places = sorted({value for value, _ in measured}, reverse=True)[:2]
     for value, cell in measured:
@@ -94,7 +94,7 @@ def _label(line: pd.Series, kind: Kind) -> str:
 
 
 def _per_seed(lines: pd.DataFrame) -> list[list[str]]:
-    """One line a row and benchmark with runs: label, benchmark (of several), seeds, then All, Old, New."""
+    """Return one line per row and benchmark with runs: label, benchmark (if several), seeds, All, Old, New."""
 
     def rounded(values: str) -> str:
         return ", ".join(GAP if v == "-" else f"{float(v):.1f}" for v in values.split()) or GAP
@@ -112,7 +112,7 @@ def _per_seed(lines: pd.DataFrame) -> list[list[str]]:
 
 
 def wide_table(long: pd.DataFrame, *, title: str, note: str, kind: Kind, label: str) -> Table:
-    """Lay a long table out as the paper does: a row a method or setting, All, Old, New a benchmark."""
+    """Return the wide layout of a long table: one row per method or setting; All, Old, New per benchmark."""
     if kind == "sensitivity" and "parameter" not in long:
         raise UserError(
             f"the table '{label}' is not a sensitivity table, because it has no columns parameter and value"

@@ -13,7 +13,7 @@ from ctxgcd.utils.files import write_text
 
 @dataclass(frozen=True)
 class Listing:
-    """Texts in lines under a head; columns from `numbers_from` on stand to the right."""
+    """Texts in lines under a head; columns from `numbers_from` on are right-aligned."""
 
     title: str
     head: list[str]
@@ -23,7 +23,7 @@ class Listing:
 
 
 def write_listing(frame: pd.DataFrame, listing: Listing, stem: Path) -> None:
-    """Write STEM.csv with all of `frame`, and STEM.md, .tex and .html with the listing, each whole."""
+    """Write STEM.csv with all of `frame`, and STEM.md, .tex and .html with the listing, each atomically."""
     write_text(stem.with_name(f"{stem.name}.csv"), frame.to_csv(index=False, lineterminator="\n"))
     for suffix in ESCAPES:
         write_text(stem.with_name(f"{stem.name}.{suffix}"), rendered("listing", suffix, listing=listing))

@@ -27,8 +27,8 @@ TITLES = {
 def make_table(metrics: list[dict[str, Any]], request: dict[str, Any], stem: Path) -> None:
     """Aggregate and write a table as CSV, Markdown, LaTeX and HTML.
 
-    request: `table` (file stem), `kind`, `rows` in order, `benchmarks` in order, `note`, those of the benchmarks that
-    are `absent`, and `pairs`, row -> row, of a table of differences.
+    request: `table` (file stem), `kind`, `rows` in order, `benchmarks` in order, `note`, `absent`
+    (unavailable benchmarks) and, for a table of differences, `pairs` (row -> row).
     """
     kind, rows, benchmarks = request["kind"], request["rows"], request["benchmarks"]
     title = TITLES[kind].format(", ".join(map(benchmark_name, benchmarks)))

@@ -1,4 +1,4 @@
-"""Notes under a table of accuracies: what was measured on which images, what is missing, what differs."""
+"""Notes under a table of accuracies: images and metrics, missing rows, and different environments."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ def _list(lines: pd.DataFrame) -> str:
 
 
 def _said(lines: pd.DataFrame, what: pd.Series) -> str:
-    """Say a property once when all rows share it, else each value with the rows that have it."""
+    """Return a property once if all rows share it, else each value with its rows."""
     groups = [(str(value), lines.loc[group.index]) for value, group in what.groupby(what, sort=False)]
     return " and ".join(value if len(groups) == 1 else f"{value} ({_list(group)})" for value, group in groups)
 
 
 def _benchmark_note(key: str, lines: pd.DataFrame) -> str:
-    """Name what the numbers of one benchmark were measured on: images, K and its source, epoch."""
+    """Return what the numbers of one benchmark were measured on: images, K and its source, epoch."""
     made = lines[lines["n"] > 0]
     if made.empty:
         return f"{benchmark_name(key)}: no runs yet."
@@ -33,7 +33,7 @@ def _benchmark_note(key: str, lines: pd.DataFrame) -> str:
 
 
 def collapsed_note(lines: pd.DataFrame) -> list[str]:
-    """Name the runs whose projections collapsed; lines have `label`, `benchmark` and `collapsed` (seeds)."""
+    """Return a note on runs with collapsed projections; lines have `label`, `benchmark` and `collapsed` (seeds)."""
     several = lines["benchmark"].nunique() > 1
     groups = lines[lines["collapsed"] != ""].groupby(["benchmark", "collapsed"], sort=False)
     said = [
@@ -45,7 +45,7 @@ def collapsed_note(lines: pd.DataFrame) -> list[str]:
 
 
 def _missing_note(lines: pd.DataFrame) -> list[str]:
-    """Name the rows without runs, benchmark by benchmark where the table has several."""
+    """Return a note on rows without runs, by benchmark if the table has several."""
     several = lines["benchmark"].nunique() > 1
     gaps = [
         _list(group) + (f" on {benchmark_name(str(key))}" if several else "")
@@ -55,7 +55,7 @@ def _missing_note(lines: pd.DataFrame) -> list[str]:
 
 
 def _environment_note(lines: pd.DataFrame) -> list[str]:
-    """Flag what differs between the runs' environments; a run without a library can't differ in it."""
+    """Return a note on differences between the runs' environments; missing libraries do not count as different."""
     pairs = [
         {"key": key, "value": value, "label": line["label"], "benchmark": benchmark_name(line["benchmark"])}
         for _, line in lines.iterrows()
@@ -68,7 +68,7 @@ def _environment_note(lines: pd.DataFrame) -> list[str]:
         if group["value"].nunique() > 1:
             several = group["benchmark"].nunique() > 1
             if several and group.groupby("benchmark")["value"].nunique().max() == 1:
-                named = group.assign(label=group["benchmark"])  # each benchmark is all of one kind: say it shortly
+                named = group.assign(label=group["benchmark"])  # one value per benchmark: name no rows
             else:
                 named = group.assign(label=group["label"] + (" on " + group["benchmark"] if several else ""))
             said.append(f"{key} {_said(named, named['value'])}")
@@ -76,7 +76,7 @@ def _environment_note(lines: pd.DataFrame) -> list[str]:
 
 
 def _test_note(long: pd.DataFrame) -> str:
-    """Say where the official test part is, or for which benchmarks there is none."""
+    """Return a note on the official test part and on benchmarks without one."""
     absent = [benchmark_name(b) for b in dict.fromkeys(long.loc[long["note"] == NO_TEST, "benchmark"])]
     without = f"; {', '.join(absent)}: {NO_TEST}, so its inductive values are empty" if absent else ""
     return (
@@ -91,8 +91,8 @@ def notes_of(long: pd.DataFrame, lines: pd.DataFrame, *, note: str, scope: str, 
     Args:
         long: the whole long table.
         lines: those of its lines that the table shows, with their `label`.
-        note: the table's own; it comes first.
-        scope: within what values are compared, such as "each column".
+        note: the table's own note, which comes first.
+        scope: the set of values that are compared, such as "each column".
     """
     measure = (
         "Clustering accuracy v2 in percent on the unlabelled training images, mean ± std over n seeds "

@@ -1,9 +1,8 @@
 """Numbers as printed: the paper's tables 1-5 (arXiv 2407.19752) and SimGCD's spread over 3 runs (ICCV 2023).
 
 Only `full-paper` and its ablations are compared with the paper's `full` rows. `full-released`, `full-mended`
-and `full-paper-zero` have no published value: the paper describes none of them. Its numbers may come from the
-released code, but with which settings isn't known, and one claim beside several of our rows would read as
-several claims.
+and `full-paper-zero` have no published value, because the paper does not describe them. Its numbers may come from
+the released code, but the settings are unknown.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from ctxgcd.tables.display import changed_numbers
 HERE = Path(__file__).parent
 QUANTITIES = ("all", "old", "new")
 
-# The values of the paper's main run: one run, printed three times in its sensitivity table.
+# The values of the paper's main run, which its sensitivity table shows three times.
 PAPER_VALUES = {"lambda_n": 0.1, "lambda_c": 0.3, "k": 10.0}
 PAPER_KEYS = {row: key for entry in METHODS.values() for row, key in entry.published.items()}
 
@@ -44,8 +43,8 @@ def paper_table(table: str) -> str:
 
 
 def paper_keys(table: str, row: str) -> tuple[str, ...]:
-    """Return the paper's keys of one of our rows: none for a row that the paper doesn't print, three for
-    `full-paper` in the sensitivity table."""
+    """Return the paper's keys of one of our rows: none for an unpublished row, three for `full-paper` in the
+    sensitivity table."""
     if paper_table(table) == "sensitivity" and row.split("+")[0] == "full-paper":
         return tuple(
             f"full[{key}={number_text(value)}]" for key, value in (changed_numbers(row) or PAPER_VALUES).items()
@@ -54,14 +53,14 @@ def paper_keys(table: str, row: str) -> tuple[str, ...]:
 
 
 def published_value(table: str, benchmark: str, row: str) -> dict[str, float] | None:
-    """Return the paper's all, old and new (percent) for one of our rows, or None where it prints none."""
+    """Return the paper's all, old and new (percent) for one of our rows, or None if it is unpublished."""
     rows = _indexed("published.csv", "table", "benchmark", "method")
     keys = ((paper_table(table), benchmark, key) for key in paper_keys(table, row))
     return next((rows[key] for key in keys if key in rows), None)
 
 
 def published_spread(benchmark: str) -> dict[str, float] | None:
-    """Return SimGCD's published std of all, old and new (percent points) and its number of runs `n`, or None.
+    """Return SimGCD's published std of all, old and new (percentage points) and its number of runs `n`, or None.
 
-    It also stands in for the other rows of that benchmark: none of them was published with a spread."""
+    It is also used for the other rows of that benchmark, which were published without a spread."""
     return _indexed("spread.csv", "benchmark").get(benchmark)

@@ -16,7 +16,7 @@ from ctxgcd.utils.files import write_text
 Format = Literal["md", "tex", "html"]
 ESCAPES: dict[Format, Callable[[object], str]] = {"md": as_markdown, "tex": as_latex, "html": as_html}
 
-# Jinja's own braces would read like TeX groups.
+# Jinja's default braces conflict with TeX groups.
 LATEX_DELIMITERS: dict[str, Any] = {
     "variable_start_string": "<<",
     "variable_end_string": ">>",
@@ -26,7 +26,7 @@ LATEX_DELIMITERS: dict[str, Any] = {
 
 
 def rendered(template: str, suffix: Format, **content: Any) -> str:
-    """Fill a template of a format; every text goes through that format's escape."""
+    """Render a template of a format, with all texts escaped for this format."""
     escape = ESCAPES[suffix]
     delimiters = LATEX_DELIMITERS if suffix == "tex" else {}
     environment = Environment(

@@ -40,9 +40,9 @@ NOTHING, UNDEFINED = "no difference seen", "not defined"
 def paired(differences: NDArray[np.float64]) -> dict[str, Any]:
     """Return mean, std (ddof = 1), the two-sided 95% t interval, p and the verdict of per-seed differences [n].
 
-    `detectable` is half the interval: the smallest mean difference that this many seeds of this spread could have
-    shown. With one seed there is no interval and no verdict; where a value is not defined (no Old or no New image),
-    nothing.
+    `detectable` is half of the interval: the smallest mean difference detectable with this number and spread of seeds.
+    With one seed there is no interval and no verdict; if a value is undefined (no Old or no New image), the result is
+    empty.
     """
     if not np.isfinite(differences).all():
         return {"verdict": UNDEFINED}
@@ -60,7 +60,7 @@ def paired(differences: NDArray[np.float64]) -> dict[str, Any]:
 
 
 def holm(p: Sequence[float]) -> list[float]:
-    """Return Holm's adjusted p values, in the order given: valid for all comparisons of one table together."""
+    """Return p values with Holm's correction for all comparisons of one table, in the given order."""
     order = np.argsort(p, kind="stable")
     adjusted, running = np.empty(len(p)), 0.0
     for rank, place in enumerate(order):
@@ -70,10 +70,10 @@ def holm(p: Sequence[float]) -> list[float]:
 
 
 def statistics(metrics: Sequence[Mapping[str, Any]], *, pairs: Mapping[str, str], benchmark: str) -> pd.DataFrame:
-    """Compare each row with another over their common seeds, v2 on D^u; one line a row.
+    """Compare each row with another over their common seeds, by v2 on D^u; return one line per row.
 
-    pairs: row -> the row that it is compared with. Raises UserError where the runs' splits differ, or those of one
-    row in K or epoch, or a seed occurs twice.
+    pairs: row -> the row that it is compared with. Raises UserError if the runs differ in their split, those of one
+    row in K or epoch, or if a seed occurs twice.
     """
     scores = scores_of(metrics, [*pairs, *pairs.values()], [benchmark], agree=("split_sha256",))
     scores = scores[(scores["set"] == COMPARED[0]) & (scores["metric"] == COMPARED[1])]
@@ -108,7 +108,7 @@ def statistics(metrics: Sequence[Mapping[str, Any]], *, pairs: Mapping[str, str]
 
 
 def statistics_listing(frame: pd.DataFrame, title: str) -> Listing:
-    """Lay out one line a row and quantity: difference, interval, what could have been shown, verdict."""
+    """Return a listing with one line per row and quantity: difference, interval, detectable difference, verdict."""
     lines = []
     several = frame["against"].nunique() > 1
     for _, row in frame.iterrows():
@@ -155,7 +155,7 @@ def _control_note(frame: pd.DataFrame) -> list[str]:
 
 
 def _k_note(frame: pd.DataFrame) -> list[str]:
-    """Name K and its source, row by row where it differs."""
+    """Return a note on K and its source, by row if they differ."""
     made = frame[frame["n"] > 0]
     known = made["K"].astype(str) + " (" + made["K_source"] + ")"
     other = made["K"] != made["K_against"]

@@ -22,14 +22,14 @@ COLUMNS += [f"{q}_{of}" for q in QUANTITIES for of in ("published", "mean", "std
 
 
 def status(planned: Iterable[Mapping[str, Any]], metrics: list[dict[str, Any]], built: Iterable[str]) -> pd.DataFrame:
-    """One line a published row.
+    """Return one line per published row.
 
     Args:
         planned: the runs of our tables: `table` (file stem), `benchmark`, `row`, `seeds`.
-        metrics: the metrics.json of every run that exists and has the parameters that are asked for now.
-        built: the paper's keys of the methods that can be run here at all.
+        metrics: the metrics.json of every finished run with the current parameters.
+        built: the paper's keys of the implemented methods.
 
-    A row is reproduced when all its seeds were run; with some of them it is still only planned, and says how many.
+    A row is reproduced if all its seeds were run; with only some seeds it is planned, with their number.
     """
     ours = {
         (paper_table(one["table"]), one["benchmark"], key): one
@@ -53,7 +53,7 @@ def status(planned: Iterable[Mapping[str, Any]], metrics: list[dict[str, Any]], 
 def _state(one: Mapping[str, Any], metrics: list[dict[str, Any]]) -> dict[str, Any]:
     try:
         long = long_table(metrics, table=one["table"], rows=[one["row"]], benchmarks=[one["benchmark"]])
-    except UserError as error:  # runs that cannot be averaged: the other rows have a state all the same
+    except UserError as error:  # runs that cannot be averaged do not affect the other rows
         return {"row": one["row"], "n": 0, "state": PLANNED, "why": str(error)}
     made = long[(long["set"] == COMPARED[0]) & (long["metric"] == COMPARED[1])].iloc[0]
     n, seeds = int(made["n"]), len(one["seeds"])
@@ -68,7 +68,7 @@ def _state(one: Mapping[str, Any], metrics: list[dict[str, Any]]) -> dict[str, A
 
 
 def status_listing(frame: pd.DataFrame) -> Listing:
-    """Lay out one line a published row, and count the states."""
+    """Return a listing with one line per published row, and the number of rows in each state."""
     counts = frame["state"].value_counts()
     lines = [
         [
@@ -96,7 +96,7 @@ def status_listing(frame: pd.DataFrame) -> Listing:
 
 
 def _published(row: pd.Series, quantity: str) -> str:
-    """The published value, and in brackets how far ours is from it."""
+    """Return the published value, with our difference from it in brackets."""
     published, difference = f"{row[f'{quantity}_published']:.1f}", row[f"{quantity}_difference"]
     if pd.isna(difference):
         return published

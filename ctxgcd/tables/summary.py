@@ -13,7 +13,7 @@ from ctxgcd.tables.published import QUANTITIES
 def summary(metrics: list[dict[str, Any]], benchmark: str) -> dict[str, dict[str, float | int | None]]:
     """Return for each row `n` (seeds) and the means of `all`, `old`, `new` over them.
 
-    In percent, v2 on D^u; None where it is not defined. Raises UserError as `long_table` does.
+    In percent, v2 on D^u; None if undefined. Raises UserError as `long_table`.
     """
     rows = list(dict.fromkeys(run["row"] for run in metrics))
     long = long_table(metrics, table="metrics", rows=rows, benchmarks=[benchmark])

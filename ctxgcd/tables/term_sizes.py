@@ -18,10 +18,10 @@ COLUMNS += [f"{kind}{of}_{m}" for kind in TERM_SIZES for of in ("", "_share") fo
 
 
 def terms_table(metrics: Sequence[Mapping[str, Any]], *, rows: Sequence[str], benchmark: str) -> pd.DataFrame:
-    """Mean and std over seeds of each weighted term's value, gradient norm and shares; one line a row, epoch, term.
+    """Return mean and std over seeds of each weighted term's value, gradient norm and shares, per row, epoch and term.
 
-    Measured in the first batch of the epochs in which a term starts, and of the last one. Shares in 0..1, of the sum
-    of all terms' sizes.
+    Measured in the first batch of the epochs in which a term starts, and of the last epoch. Shares (0..1) are relative
+    to the sum over all terms.
     """
     own = [run for run in metrics if run["benchmark"] == benchmark and run["row"] in rows]
     if without := [run for run in own if "shares" not in run]:
@@ -50,7 +50,7 @@ def terms_table(metrics: Sequence[Mapping[str, Any]], *, rows: Sequence[str], be
 
 
 def terms_listing(frame: pd.DataFrame, title: str) -> Listing:
-    """Lay out one line a row and epoch, one column a term: its shares of loss, gradient and the tail's gradient."""
+    """Return a listing with one line per row and epoch, and each term's shares of loss, gradient and tail gradient."""
     terms = {name: term for name, term in all_terms().items() if (frame["term"] == name).any()}
     lines = []
     for (method, epoch), group in frame.groupby(["method", "epoch"], sort=False):
@@ -76,12 +76,12 @@ def terms_listing(frame: pd.DataFrame, title: str) -> Listing:
 
 
 def _percent(share: float) -> str:
-    """A share in percent with two digits."""
+    """Format a share in percent with two digits."""
     return f"{100 * share:.0f}" if share >= 0.0995 else f"{100 * share:.1f}"
 
 
 def _started(frame: pd.DataFrame) -> list[str]:
-    """Say from which epoch the terms act that do not act from the start."""
+    """Return a note on the terms that start after epoch 0."""
     late = frame[frame["active_from"] > 0].drop_duplicates(["method", "term"])
     said = [
         f"{' and '.join(group['term'])} of {method_name(str(method))} from epoch {start}"

@@ -9,15 +9,15 @@ import pandas as pd
 from ctxgcd.errors import UserError
 from ctxgcd.utils.files import undamaged
 
-# Points of a mean over seeds. One machine repeats a run bit for bit; another one adds in another order, and a training
-# carries that on. How far was not measured yet; rounding as coarse as bf16's moves a mean by 0.3 (docs/speed.md).
+# Percentage points of a mean over seeds. Results are bit-identical on one machine; other machines sum in another order.
+# Between two CPU types the largest difference was 0.14 points (docs/quick_start.md).
 TOLERANCE = 2.0
 KEYS = ["benchmark", "method", "set", "metric", "K", "n"]
 VALUES = ["all_mean", "old_mean", "new_mean"]
 
 
 def read_means(file: Path) -> pd.DataFrame:
-    """Read KEYS as texts and VALUES of a table. Raises UserError for a file that is none, or holds no mean."""
+    """Read KEYS (as strings) and VALUES of a table. Raises UserError if the file is not a table or has no mean."""
     types = dict.fromkeys(KEYS, "str") | dict.fromkeys(VALUES, "float64")
     with undamaged(file, "make it again with `snakemake demo`, or get the committed one with `git checkout`"):
         means = pd.read_csv(file, usecols=list(types), dtype=types)
@@ -27,9 +27,9 @@ def read_means(file: Path) -> pd.DataFrame:
 
 
 def compare(ours: pd.DataFrame, reference: pd.DataFrame, table: str) -> pd.DataFrame:
-    """Every mean of two tables of one name beside each other: KEYS, `part`, `ours`, `reference`, `difference` (points).
+    """Compare the means of two tables of one name: KEYS, `part`, `ours`, `reference`, `difference` (points).
 
-    Raises UserError where the rows are not the same ones.
+    Raises UserError if their rows differ.
     """
     pairs = [frame.set_index(KEYS)[VALUES].melt(var_name="part", ignore_index=False) for frame in (ours, reference)]
     keyed = [pair.set_index("part", append=True).value.groupby(level=[*KEYS, "part"], dropna=False) for pair in pairs]
@@ -48,7 +48,7 @@ def _named(benchmark: str, method: str, where: str, metric: str, k: str, n: str,
 
 
 def verdict(compared: dict[str, pd.DataFrame]) -> tuple[str, bool]:
-    """A line a table and one for all, and whether every mean is within TOLERANCE."""
+    """Return one line per table and a total, and whether every mean is within TOLERANCE."""
     lines = []
     for table, frame in compared.items():
         apart = frame.difference.abs()

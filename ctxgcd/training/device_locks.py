@@ -21,13 +21,13 @@ ANYONE = 0o666  # other users of the host share the locks
 def borrowed(names: Sequence[str], count: int, folder: Path = LOCKS, wait: float = WAIT) -> Iterator[list[int]]:
     """Lock `count` of the named devices, waiting until enough are free; yield their positions in `names`.
 
-    A name must mean the same device to every process of the host. Who wants several collects them as they come free,
-    so that single ones do not starve it; only one process does so at a time, so that two do not wait for each other.
+    A name must refer to the same device in every process of the host. A process that needs several devices locks each
+    one as it becomes free, so that it is not starved; only one process does so at a time, which prevents deadlocks.
     """
     with ExitStack() as locks:
         with on_disk(folder):
             folder.mkdir(parents=True, exist_ok=True)
-            with suppress(PermissionError):  # another user's, who has opened it to all
+            with suppress(PermissionError):  # owned by another user, who has made it writable for all
                 folder.chmod(0o777)  # without the sticky bit, for which filelock refuses another user's locks
         with ExitStack() as turn:
             while count > 1 and not _locked(folder / "several.lock", turn):
@@ -51,7 +51,7 @@ def _locked(file: Path, locks: ExitStack) -> bool:
             lock.acquire(timeout=0)
         except Timeout:
             return False
-        with suppress(PermissionError):  # made by another user, who has opened it; this undoes our own umask
+        with suppress(PermissionError):  # owned by another user; otherwise this overrides the umask
             os.chmod(file, ANYONE)
     locks.callback(lock.release)
     return True

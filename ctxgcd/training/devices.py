@@ -31,9 +31,9 @@ def compute_alike(device: torch.device) -> None:
 def keep_freed_memory() -> None:
     """Let the C library keep freed memory for the next step, instead of returning it to the kernel.
 
-    A training step on a CPU takes and frees the same large blocks over and over; each time they come back as fresh
-    pages, which the kernel must clear and map: a sixth to a third of a step's time on two cores. Results are the
-    same bits. Where the C library has no mallopt nothing happens.
+    A training step on a CPU repeatedly allocates and frees the same large blocks. Without this setting, the kernel has
+    to clear and map new pages each time, which is a sixth to a third of a step's time on two cores. Results are
+    bit-identical. Without mallopt in the C library, this does nothing.
     """
     if mallopt := getattr(ctypes.CDLL(None), "mallopt", None):
         for option in (NO_MAPPED_BLOCKS, NEVER_TRIM):
@@ -65,20 +65,20 @@ TAKEN = "CTXGCD_TAKEN_DEVICES"  # passes the locked devices to the other process
 
 @contextmanager
 def borrowed_devices(count: int) -> Iterator[list[torch.device]]:
-    """Give `count` free CUDA devices, waiting while fewer are free, or the CPU as often where there is none.
+    """Yield `count` locked CUDA devices; wait until enough are free; without CUDA, yield the CPU `count` times.
 
-    Devices are those of CUDA_VISIBLE_DEVICES, which a queue such as SLURM sets, each held by one job of the host at a
-    time (training/device_locks.py). Raises UserError where there are not so many.
+    Devices are those of CUDA_VISIBLE_DEVICES, which a queue such as SLURM sets; each is locked by one job of the host
+    at a time (training/device_locks.py). Raises UserError if fewer devices are visible.
     """
     if not torch.cuda.is_available():
         yield [torch.device("cpu")] * count
         return
-    # Without it products on CUDA may add in another order from run to run; read when the first one is made.
+    # Makes the order of sums in CUDA products deterministic; it is read at the first product.
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
     if is_a_started_one():
         yield [torch.device("cuda", int(number)) for number in os.environ[TAKEN].split(",")]
         return
-    # By the card's own name: its number is another one for each process that is shown a part of the host's cards.
+    # Locked by UUID, because the index depends on the devices that are visible to a process.
     names = [str(torch.cuda.get_device_properties(number).uuid) for number in range(torch.cuda.device_count())]
     if count > len(names):
         raise UserError(

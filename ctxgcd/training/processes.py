@@ -1,8 +1,8 @@
-"""Several processes of one training, each with a device of its own.
+"""Several processes of one training, each with its own device.
 
-They share the trunk's work, which is nearly all of a step's. Its output is gathered, and the tail, the heads, the
-losses and the optimiser run on every process alike, on the rows of all: so the losses see the whole batch, no
-gradient is exchanged, and every process holds the same parameters, bit for bit.
+They divide the forward passes of the trunk, which are almost all of a step's work. Its output is gathered, and the
+tail, the heads, the losses and the optimiser run in every process on the gathered rows. The losses therefore see the
+whole batch, no gradients are exchanged, and the parameters of all processes are bit-identical.
 """
 
 from __future__ import annotations

@@ -16,12 +16,12 @@ def shares(
 ) -> dict[str, dict[str, float]]:
     """Return, by term, its weight, its sizes and their shares of the sum over all terms (0..1).
 
-    The sizes are names.TERM_SIZES: the weighted value, the norm of its gradient over all trained parameters, and over
-    the tail's alone, through which a term changes the features that are classified. Gradients may point against one
-    another, so a share says how large a term is, not what it does. A term without a graph has gradient 0. The graph
-    is kept and no `.grad` is touched.
+    The sizes are names.TERM_SIZES: the weighted value, the norm of its gradient over all trained parameters, and the
+    norm over the parameters of the tail, through which a term changes the classified features. Gradients may have
+    opposite directions, so a share measures the size of a term and not its effect. A term without a graph has gradient
+    0. The graph is retained and `.grad` is not changed.
 
-    terms: scalars; those without a weight are left out.
+    terms: scalars; those without a weight are ignored.
     """
     trained = {name: value for name, value in network.named_parameters() if value.requires_grad}
     found: dict[str, dict[str, float]] = {}

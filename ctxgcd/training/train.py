@@ -147,7 +147,7 @@ def _begun(
                 "views cannot be used; set view_bank to 0"
             )
         bank = placed(load_kept(files["view_bank"], (bank_size * len(labels),)), "view bank", device)
-        test_view = placed(load_kept(files["test_view"], (len(by_id),)), "kept test views", device)
+        test_view = placed(load_kept(files["test_view"], (len(by_id),)), "cached test views", device)
         views: BankViews | FreshViews = BankViews(bank.view(bank_size, len(labels), *bank.shape[1:]), test_view)
     else:
         cropper = open_cropper(parameters, files["store"], device)

@@ -45,7 +45,7 @@ class BankViews:
     def __init__(self, bank: Tensor, test_view: Tensor) -> None:
         """bank: [V, N, ...], one image's views at bank[:, i]; test_view: [N + test images, ...].
 
-        Each on the device, or memory-mapped; rows are given in float32, where the image ids are.
+        Each is on the device or memory-mapped; rows are returned in float32, on the device of the image ids.
         """
         self.bank, self.test_view = bank, test_view
 
@@ -67,10 +67,10 @@ class BankViews:
 
 
 class FreshViews:
-    """A new crop and flip every time; the trunk's output for the test view is kept where it fits in memory.
+    """A new crop and flip every time; the trunk's output for the test view is cached if it fits in memory.
 
-    Several processes share out the train views and gather the trunk's output. Of test views each makes what it is
-    asked for: they are shared out by the caller.
+    Several processes divide the train views and gather the trunk's output. Each process computes the requested test
+    views, which the caller divides.
     """
 
     def __init__(

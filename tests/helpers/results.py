@@ -1,4 +1,4 @@
-"""Results of a small benchmark of one's own with every kind of bad name, made by the project's own rooms."""
+"""Results of a small benchmark of one's own with every kind of bad name, made by the project itself."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def write_photographs(folder: Path) -> None:
 def write_results(content: dict[str, Any], root: Path) -> dict[str, str]:
     """Add the benchmark `mine` to params.yaml's content and write what its workflow would leave below `root`.
 
-    Scores, splits, stores, tables and the figure are made by the rooms that make them; only the training is not: its
+    Scores, splits, stores, tables and the figure are made by the modules that make them; only the training is not: its
     assignments are true classes with some exchanged. Returns the store of each benchmark.
     """
     write_photographs(root / "photographs")

@@ -110,7 +110,7 @@ def checkout(tmp_path: Path) -> Checkout:
 def test_an_environment_is_made_once(checkout: Checkout) -> None:
     said = checkout.make()
     (name,) = checkout.made()
-    assert said == f"the environment {name} is made\n.venv is {name} now\n"
+    assert said == f"making the environment {name}\n.venv now links to {name}\n"
     assert os.readlink(checkout.environment) == name
     assert checkout.tool() == "one==1"
     before = (checkout.folder / name).stat().st_mtime_ns
@@ -146,13 +146,13 @@ def test_a_changed_lock_makes_another_beside(checkout: Checkout) -> None:
     (second,) = set(checkout.made()) - {first}
     assert said.splitlines() == [
         f"requirements.lock changed; making a new environment in {second}",
-        f".venv is {second} now",
+        f".venv now links to {second}",
         f"{kept} is kept for processes that still use it; delete it when none does",
     ]
     assert (checkout.tool(), checkout.tool(kept)) == ("one==2", "one==1")
     checkout.write("requirements.lock", "one==1")
     checkout.write("how", "fail")  # nothing is installed: the first is complete
-    assert checkout.make().splitlines()[0] == f".venv is {first} now"
+    assert checkout.make().splitlines()[0] == f".venv now links to {first}"
     shutil.rmtree(kept)  # a link to nothing
     (checkout.folder / "how").unlink()
     checkout.make()
@@ -222,7 +222,7 @@ def test_two_calls_make_one_environment(checkout: Checkout) -> None:
     (checkout.folder / "how").unlink()
     first, second = (call() for call in calls)
     (name,) = checkout.made()
-    assert first == f"the environment {name} is made\n.venv is {name} now\n"
+    assert first == f"making the environment {name}\n.venv now links to {name}\n"
     assert second == f"waiting for another process that makes {name}\n"
 
 
@@ -306,7 +306,7 @@ def test_a_python_that_is_gone_or_too_old_is_told(checkout: Checkout) -> None:
     old.write_text("#!/bin/sh\nexit 1\n")
     old.chmod(0o755)
     said = checkout.make("PYTHON=./old", "environment", code=2)
-    assert said.startswith("error: ./old is no Python 3.11 or newer; name one: make PYTHON=python3.12")
+    assert said.startswith("error: ./old is not supported: ctxgcd requires Python 3.11 or newer; select one with make")
 
 
 def test_a_folder_that_cannot_be_written_is_told(checkout: Checkout) -> None:

@@ -1,4 +1,4 @@
-"""Rooms that the workflow reads at every start import no torch."""
+"""Modules that the workflow reads at every start import no torch."""
 
 from __future__ import annotations
 

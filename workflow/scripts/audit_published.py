@@ -12,7 +12,7 @@ from ctxgcd.utils.reporting import reported
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--stem", type=Path, required=True, help="where to write, without suffix")
+    parser.add_argument("--stem", type=Path, required=True, help="path of the outputs without suffix")
     arguments = parser.parse_args()
     rows = audit()
     write_listing(rows, audit_listing(rows), arguments.stem)

@@ -22,9 +22,9 @@ from ctxgcd.utils.reporting import reported
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--images", type=Path, help="folder of JPEGs to read; without it made-up ones are written")
+    parser.add_argument("--images", type=Path, help="folder of JPEGs to read; by default, synthetic images are used")
     parser.add_argument("--out", type=Path, default=Path("results/bench/gpu"))
-    parser.add_argument("--scale", type=float, default=1.0, help="factor on the number of units of every work")
+    parser.add_argument("--scale", type=float, default=1.0, help="scale factor for the size of each benchmark")
     arguments = parser.parse_args()
     if not torch.cuda.is_available():
         raise UserError("no CUDA device is visible to torch; run this on a machine with a GPU (`make bench` on a CPU)")

@@ -1,6 +1,6 @@
-"""Train the same runs by two checkouts of this project and compare their tensors and predictions bit for bit.
+"""Train the same runs with two checkouts of this project and compare their tensors and predictions bit for bit.
 
-Each checkout is copied to a temporary folder with results/ and work/ of its own. Exit status 1: a run differs.
+Each checkout is copied to a temporary folder with its own results/ and work/. Exit status 1: a run differs.
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ from ctxgcd.pipeline.rows import parse_row
 from ctxgcd.utils.reporting import reported
 
 ROOT = Path(__file__).resolve().parents[2]
-RUN_FILES = ("Snakefile", "params.yaml", "profiles", "workflow", "ctxgcd")  # what a run reads of a checkout
+RUN_FILES = ("Snakefile", "params.yaml", "profiles", "workflow", "ctxgcd")  # files of a checkout that a run reads
 RUNS = Path("results/runs/fashion")
 ROWS = ("kmeans", "gcd", "simgcd", "full-paper", "full-released", "full-mended")
 
 
 @dataclass(frozen=True)
 class Way:
-    """How runs are made: what is added to a row's name, and words for snakemake.
+    """How runs are made: a suffix of the row's name, and arguments of snakemake.
 
-    fresh: with fresh views, in few epochs because these are slow; the context losses begin before the last one.
+    fresh: with fresh views and few epochs, because they are slow; the context losses start before the last epoch.
     """
 
     added: str = ""
@@ -45,7 +45,7 @@ class Way:
     words: tuple[str, ...] = ()
 
     def row(self, row: str) -> str | None:
-        """The name of the row to be made, or None where it reads nothing of this way: k-means trains on no views."""
+        """Return the name of the row, or None if the setting does not apply: k-means does not train on views."""
         method = parse_row(row).entry
         if self.fresh and not method.trains:
             return None
@@ -63,8 +63,8 @@ WAYS = {
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("base", help="a folder of a checkout, as its files are now, or a git revision")
-    parser.add_argument("other", nargs="?", default=str(ROOT), help="the same; default: the checkout of this script")
+    parser.add_argument("base", help="folder of a checkout, including uncommitted changes, or a git revision")
+    parser.add_argument("other", nargs="?", default=str(ROOT), help="like base; default: the checkout of this script")
     parser.add_argument("--rows", nargs="+", default=ROWS)
     parser.add_argument("--seeds", nargs="+", type=int, default=(0, 1))
     parser.add_argument("--ways", nargs="+", choices=WAYS, default=tuple(WAYS), help="default: all")
@@ -84,7 +84,7 @@ def main() -> None:
 
 
 def copy(checkout: str, folder: Path) -> None:
-    """Copy the files of a checkout that a run reads. Raises UserError for another folder."""
+    """Copy the files of a checkout that a run reads. Raises UserError if the folder is not a checkout."""
     source = Path(checkout).expanduser()
     if not source.is_dir():
         archive = subprocess.run(["git", "-C", str(ROOT), "archive", checkout, *RUN_FILES], capture_output=True)
@@ -105,7 +105,7 @@ def copy(checkout: str, folder: Path) -> None:
 
 
 def make(checkout: str, folder: Path, asked: Mapping[str, Sequence[str]]) -> None:
-    """Make the runs ROW/seedN of each way and move them to FOLDER/made/WAY. Raises UserError where snakemake fails."""
+    """Make the runs ROW/seedN of each way and move them to FOLDER/made/WAY. Raises UserError if snakemake fails."""
     for way, runs in asked.items():
         if not runs:
             continue
@@ -127,7 +127,7 @@ def make(checkout: str, folder: Path, asked: Mapping[str, Sequence[str]]) -> Non
             )
         (folder / "made").mkdir(exist_ok=True)
         (folder / RUNS).rename(folder / "made" / way)
-        shutil.rmtree(folder / "work/runs")  # else a run of the same name would be taken from there
+        shutil.rmtree(folder / "work/runs")  # otherwise, a run of the same name would be reused
         print(f"{checkout}: {way}, {len(runs)} runs in {time.monotonic() - begun:.0f} s", flush=True)
 
 
@@ -156,7 +156,7 @@ def content(folder: Path) -> dict[str, Any]:
 
 
 def tensors(part: Any, name: str = "") -> Iterator[tuple[str, Tensor]]:
-    """The tensors in nested dicts, each with its keys joined by dots."""
+    """Return the tensors in nested dicts by their keys, joined by dots."""
     if isinstance(part, Tensor):
         yield name, part
     elif isinstance(part, Mapping):

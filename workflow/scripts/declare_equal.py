@@ -26,15 +26,15 @@ print(json.dumps({step: dict(code.reached(*roots).modules) for step, roots in co
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--since", default="HEAD", help="revision whose results stay valid; default: HEAD")
-    parser.add_argument("--reason", required=True, help="why the change moves no number, in one line")
-    parser.add_argument("--only", nargs="+", metavar="MODULE", help="these changed modules alone")
+    parser.add_argument("--reason", required=True, help="why the change does not change results, in one line")
+    parser.add_argument("--only", nargs="+", metavar="MODULE", help="only these modules")
     parser.add_argument(
-        "parts", nargs="*", metavar="NEW=OLD", help="a new module and the old one of which it computes a part"
+        "parts", nargs="*", metavar="NEW=OLD", help="a new module and the old module that it replaces partly"
     )
     arguments = parser.parse_args()
     if not arguments.reason.strip() or "\n" in arguments.reason:
         raise UserError("--reason is empty or has several lines; give one line on why the change keeps all results")
-    named = [*(arguments.only or ()), *arguments.parts]  # --only takes the words behind it, NEW=OLD too
+    named = [*(arguments.only or ()), *arguments.parts]  # --only also takes NEW=OLD arguments after it
     only = [word for word in arguments.only or () if "=" not in word]
     words = [word for word in named if word not in only]
     if wrong := [word for word in words if word.count("=") != 1]:
@@ -44,7 +44,7 @@ def main() -> None:
     new, parts = code.modules(), dict(word.split("=") for word in words)
     for name in [*only, *parts]:
         if name in code.WITHOUT_NUMBERS:
-            raise UserError(f"{name} is part of no step's code ({code.WITHOUT_NUMBERS[name]}); remove it")
+            raise UserError(f"{name} does not belong to the code of any step ({code.WITHOUT_NUMBERS[name]}); remove it")
     if unknown := sorted(set(only) - set(new)):
         raise UserError(
             f"unknown module '{unknown[0]}'{nearest(unknown[0], new)}; write names such as ctxgcd.losses.entropy"
@@ -77,14 +77,14 @@ def main() -> None:
 
 
 def _steps(folder: Path) -> dict[str, dict[str, str]]:
-    """The digests of the modules of each step of another checkout, as its own code tells them; none of an older one."""
+    """Return the digests of the modules of each step, computed by another checkout's code; empty for an old version."""
     words = [sys.executable, "-c", ASK]
     told = subprocess.run(words, cwd=folder, env=os.environ | {"PYTHONPATH": str(folder)}, capture_output=True)
     return {} if told.returncode else json.loads(told.stdout)
 
 
 def _difference(before: dict[str, str] | None, now: code.Code) -> str:
-    """In which modules a step differs from what it was, in words; empty where its code is equal."""
+    """Return a description of the modules in which a step differs; empty if its code is equal."""
     if before is None:
         return "a new step"
     return changed_code({"modules": before}, now.modules) if code.hash_of(before.values()) != now.hash else ""

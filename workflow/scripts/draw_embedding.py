@@ -14,7 +14,7 @@ from ctxgcd.utils.reporting import reported
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--benchmark", required=True)
-    parser.add_argument("--run", required=True, help="which run it is, for the title")
+    parser.add_argument("--run", required=True, help="name of the run in the title")
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--predictions", type=Path, required=True)
     parser.add_argument("--embeddings", type=Path, required=True)
@@ -22,7 +22,7 @@ def main() -> None:
     arguments = parser.parse_args()
     _, rows, features = read_features(arguments.predictions, arguments.embeddings)
     old = rows.old.astype(bool).tolist()
-    # A cluster beyond the classes (K larger than they are) has no name and keeps its number.
+    # A cluster without a class (K exceeds the number of classes) has no name and keeps its number.
     names = read_split(arguments.split).drop_duplicates("class_id").set_index("class_id").class_name.to_dict()
     true, matched = ([names.get(c, f"cluster {c}") for c in rows[column]] for column in ("true_class", "matched_class"))
     title = f"{benchmark_name(arguments.benchmark)}, {arguments.run}"

@@ -1,7 +1,7 @@
-"""Make the embedded subset of Fashion-MNIST from the official files: one PNG sheet a part and labels.csv.
+"""Make the embedded subset of Fashion-MNIST from the official files: one PNG sheet per part and labels.csv.
 
 The official files (train-images-idx3-ubyte.gz and so on) are in Debian's package dataset-fashion-mnist;
-torchvision downloads them too. The same seed gives the same files, byte for byte with one Pillow version.
+torchvision downloads them too. The same seed gives the same files; with the same Pillow version, byte for byte.
 """
 
 from __future__ import annotations

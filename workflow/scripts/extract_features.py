@@ -22,13 +22,13 @@ from ctxgcd.utils.reporting import reported
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--kind", type=Features.of, required=True, help="name of the kept features (pipeline/paths.py)")
+    parser.add_argument("--kind", type=Features.of, required=True, help="name of cached features (pipeline/paths.py)")
     parser.add_argument("--parameters", type=json.loads, required=True, help="model, crop, mean and std as JSON")
     parser.add_argument("--store", type=Path, required=True)
     parser.add_argument("--weights", type=Path, required=True)
     parser.add_argument("--split", type=Path, required=True)
     parser.add_argument("--threads", type=int, required=True)
-    parser.add_argument("--code", required=True, help="hash of the code that the name of the file holds")
+    parser.add_argument("--code", required=True, help="hash of the code, contained in the file name")
     parser.add_argument("--out", type=Path, required=True)
     arguments = parser.parse_args()
     code.refuse_changed(arguments.code, code.features())

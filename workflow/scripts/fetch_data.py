@@ -16,7 +16,7 @@ def main() -> None:
     parser.add_argument("--reader", choices=READERS, required=True, help="the benchmark's reader in params.yaml")
     parser.add_argument("--folder", required=True, help="the benchmark's folder in params.yaml")
     arguments = parser.parse_args()
-    by_hand = "by hand: " + READERS[arguments.reader].how_to_get.rpartition("by hand: ")[2]
+    by_hand = "manually: " + READERS[arguments.reader].how_to_get.rpartition("manually: ")[2]
     try:
         fetch(arguments.reader, folder_of(arguments.folder), by_hand)
     except KeyboardInterrupt:

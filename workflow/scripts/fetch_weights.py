@@ -10,8 +10,8 @@ from ctxgcd.utils.reporting import reported
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--weights", required=True, help="an address")
-    parser.add_argument("--sha256", required=True, help="of the file")
+    parser.add_argument("--weights", required=True, help="URL of the weights")
+    parser.add_argument("--sha256", required=True, help="SHA-256 of the file")
     arguments = parser.parse_args()
     print(f"{fetch_weights(arguments.weights, arguments.sha256)} is available and verified")
 

@@ -15,7 +15,7 @@ from ctxgcd.utils.reporting import reported
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--benchmark", type=json.loads, required=True, help="the benchmark's section as JSON")
-    parser.add_argument("--place", type=json.loads, required=True, help="where own images lie, as JSON")
+    parser.add_argument("--place", type=json.loads, required=True, help="location of the user's own images as JSON")
     parser.add_argument("--out", type=Path, required=True)
     arguments = parser.parse_args()
     section = arguments.benchmark | arguments.place

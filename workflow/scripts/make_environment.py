@@ -1,6 +1,6 @@
-"""Make the environment of `make`: a link to a folder beside it, one for each content of what it is made from.
+"""Make the environment of `make`: a link to a folder whose name contains a hash of its sources.
 
-It runs before anything is installed, so it and what it imports need the standard library alone.
+It runs before anything is installed, so it and its imports only use the standard library.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from ctxgcd.utils.files import on_disk, write_text
 from ctxgcd.utils.reporting import reported
 
 OURS = ".ctxgcd"  # in every environment of this project's Makefile
-READY = ".ready-"  # and a hash: the environment is complete; it holds what the environment was made from
+READY = ".ready-"  # followed by a hash: marks a complete environment and contains its sources
 LOCK = ".lock"  # held by the process that makes the environment, and by its pip
 PIP = ("-m", "pip", "install", "--quiet", "--disable-pip-version-check")
 STEPS = (("--requirement", "requirements.lock"), ("--no-deps", "--no-build-isolation", "--editable", "."))
@@ -33,14 +33,14 @@ STEPS = (("--requirement", "requirements.lock"), ("--no-deps", "--no-build-isola
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("link", type=Path, help="the environment as its users name it")
+    parser.add_argument("link", type=Path, help="path of the environment, a link")
     link = parser.parse_args().link
     with on_disk(link):
         bring(link, made_from())
 
 
 def bring(link: Path, sources: dict[str, str]) -> None:
-    """Let the link name a complete environment of these sources, which is made first where there is none."""
+    """Point the link to a complete environment of these sources, created if missing."""
     if is_ready(link, sources):
         return
     if os.path.lexists(link) and not is_ours(link):
@@ -49,7 +49,7 @@ def bring(link: Path, sources: dict[str, str]) -> None:
         )
     folder = link.with_name(f"{link.name}-{_hash(sources)}")
     with locked(folder) as lock:
-        if is_ready(link, sources):  # made by the process that this one has waited for
+        if is_ready(link, sources):  # made by another process in the meantime
             return
         if not is_ready(folder, sources):
             used = link.exists()
@@ -66,7 +66,7 @@ def bring(link: Path, sources: dict[str, str]) -> None:
 
 
 def made_from() -> dict[str, str]:
-    """What an environment depends on: the pins, what pip reads of pyproject.toml, and Python's minor version."""
+    """Return the sources of an environment: the pins, what pip reads of pyproject.toml, and Python's minor version."""
     project = tomllib.loads(Path("pyproject.toml").read_text(encoding="utf-8"))
     read = [project.get("build-system"), project.get("project"), project.get("tool", {}).get("setuptools")]
     return {
@@ -81,9 +81,9 @@ def _hash(content: object) -> str:
 
 
 def is_ready(folder: Path, sources: dict[str, str]) -> bool:
-    """Whether a folder, or what it links to, is a complete environment of these sources.
+    """Return whether a folder, or the target of a link, is a complete environment of these sources.
 
-    Before environments were links, the pins alone were in a complete one's name; such a one is used on.
+    Earlier environments, marked with the hash of the pins only, are still used.
     """
     if not any((folder / f"{READY}{mark}").exists() for mark in (_hash(sources), sources["requirements.lock"])):
         return False
@@ -95,13 +95,13 @@ def is_ready(folder: Path, sources: dict[str, str]) -> bool:
 
 
 def is_ours(link: Path) -> bool:
-    """Whether it was made here; also a link that is left where its folder was deleted."""
+    """Return whether an environment was made by this script, even if it is a link to a deleted folder."""
     left = link.is_symlink() and re.fullmatch(rf"{re.escape(link.name)}-[0-9a-f]{{16}}", os.readlink(link))
     return (link / OURS).exists() or bool(left)
 
 
 def changed(link: Path, sources: dict[str, str]) -> str:
-    """Say what differs between the environment in use and the one that is asked for."""
+    """Return a description of the changes since the current environment was made."""
     for mark in link.glob(f"{READY}*"):
         former = json.loads(mark.read_text(encoding="utf-8") or "null") or sources | {"requirements.lock": ""}
         return f"{' and '.join(name for name in sources if former.get(name) != sources[name])} changed"
@@ -110,7 +110,7 @@ def changed(link: Path, sources: dict[str, str]) -> str:
 
 @contextmanager
 def locked(folder: Path) -> Iterator[int]:
-    """Make the folder and hold its lock, whose file number is given, alone. The lock ends with its last process."""
+    """Create and lock the folder; yield the lock's file descriptor. It ends with the last process that holds it."""
     folder.mkdir(parents=True, exist_ok=True)
     with (folder / LOCK).open("w") as file:
         try:
@@ -124,9 +124,10 @@ def locked(folder: Path) -> Iterator[int]:
 
 
 def make(folder: Path, lock: int, otherwise: str) -> None:
-    """Install everything into a folder, anew where an interrupted call has left a part.
+    """Install everything into a folder; restart if an interrupted call left a partial environment.
 
-    pip holds the lock too: it may outlive this process. Raises UserError where a step fails, which ends in `otherwise`.
+    pip holds the lock too, because it may outlive this process. Raises UserError if a step fails; the message ends with
+    `otherwise`.
     """
     clear(folder)
     (folder / OURS).touch()
@@ -140,7 +141,7 @@ def make(folder: Path, lock: int, otherwise: str) -> None:
 
 
 def clear(folder: Path) -> None:
-    """Delete all in a folder but its lock."""
+    """Delete the content of a folder except its lock."""
     for path in folder.iterdir():
         if path.is_dir() and not path.is_symlink():
             shutil.rmtree(path)
@@ -149,12 +150,12 @@ def clear(folder: Path) -> None:
 
 
 def switch(link: Path, folder: Path) -> Path | None:
-    """Let the link name another folder, at once; return the folder that it named before.
+    """Point the link to another folder atomically; return its previous target.
 
-    A real folder at its place is renamed first: it was made before environments were links.
+    A folder in place of the link, made before environments were links, is renamed first.
     """
     former = link.resolve() if link.exists() else None
-    new = folder / ".link"  # relative, so it holds at its later place
+    new = folder / ".link"  # relative, so it stays valid when it is moved
     new.unlink(missing_ok=True)
     new.symlink_to(folder.name)
     if former and not link.is_symlink():

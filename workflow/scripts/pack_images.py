@@ -1,4 +1,4 @@
-"""Pack a benchmark's images, the shorter side resized once, in the order of their ids."""
+"""Resize the shorter side of a benchmark's images once, and pack them in the order of their ids."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from ctxgcd.utils.reporting import reported
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--images", type=json.loads, required=True, help="reader, folder and resize as JSON")
-    parser.add_argument("--place", type=json.loads, required=True, help="where own images lie, as JSON")
+    parser.add_argument("--place", type=json.loads, required=True, help="location of the user's own images as JSON")
     parser.add_argument("--split", type=Path, required=True)
-    parser.add_argument("--workers", type=int, required=True, help="processes that decode")
-    parser.add_argument("--code", required=True, help="hash of the code that the name of the file holds")
+    parser.add_argument("--workers", type=int, required=True, help="number of processes that decode images")
+    parser.add_argument("--code", required=True, help="hash of the code, contained in the file name")
     parser.add_argument("--out", type=Path, required=True)
     arguments = parser.parse_args()
     images = arguments.images

@@ -12,8 +12,8 @@ from ctxgcd.utils.reporting import reported
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("action", choices=("write", "check"))
-    parser.add_argument("folder", type=Path, help="the data, for example data/raw/imagenet")
-    parser.add_argument("pins", type=Path, help="the text file of hashes, for example data/pins/imagenet.sha256")
+    parser.add_argument("folder", type=Path, help="data folder, for example data/raw/imagenet")
+    parser.add_argument("pins", type=Path, help="text file of hashes, for example data/pins/imagenet.sha256")
     arguments = parser.parse_args()
     act = write_pins if arguments.action == "write" else check_pins
     count = act(arguments.folder, arguments.pins)

@@ -1,4 +1,4 @@
-"""Copy a bench's tables and figures to docs/measured/, and its table into docs/speed.md."""
+"""Copy the tables and figures of `make bench` to docs/measured/, and its table to docs/speed.md."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ HEAD = ("Work", "n", "Unit", "Ours", "Reference", "Ratio", "Peak MiB")
 
 
 def table(steps: pd.DataFrame) -> str:
-    """The bench's rows as Markdown."""
+    """Return the rows of the results as Markdown."""
     lines = ["| " + " | ".join(HEAD) + " |", "|:--|--:|:--|--:|--:|--:|--:|"]
     for row in steps.to_dict("records"):
         ours, reference = (f"{row[k]:,.4g}" if row[k] < 1e4 else f"{row[k]:,.0f}" for k in ("ours", "reference"))
@@ -46,7 +46,7 @@ def publish(folder: Path, name: str) -> None:
         raise UserError(f"--name is '{name}'; give letters, digits and underscores")
     steps, budget = _read(folder / "steps.csv", WORK_COLUMNS), _read(folder / "budget.csv", BUDGET_COLUMNS)
     if not set(WAYS) <= set(budget["way"]) or not (steps.groupby("work")["n"].nunique() > 1).any():
-        raise UserError(f"{folder} holds a part of a bench; run `make bench` whole before publishing it")
+        raise UserError(f"{folder} is incomplete; run `make bench` before publishing it")
     text = f"Device {', '.join(steps['device'].unique())}.\n\n{table(steps)}"
     page = [f"# Measured: {name}", text]
     OUT.mkdir(parents=True, exist_ok=True)
@@ -66,7 +66,7 @@ def publish(folder: Path, name: str) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--folder", type=Path, default=Path("results/bench"))
-    parser.add_argument("--name", default="bench", help="of the page in docs/measured")
+    parser.add_argument("--name", default="bench", help="name of the page in docs/measured")
     arguments = parser.parse_args()
     publish(arguments.folder, arguments.name)
 

@@ -1,4 +1,4 @@
-"""Write docs/measured/choices.md: the trials inside the labelled images by which values were chosen."""
+"""Write docs/measured/choices.md: the trials on labelled images with which values were chosen."""
 
 from __future__ import annotations
 

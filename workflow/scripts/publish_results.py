@@ -1,4 +1,4 @@
-"""Copy a benchmark's tables and figures to docs/measured/ with their origin, some into README.md and docs/."""
+"""Copy a benchmark's tables and figures to docs/measured/ with their origin, and some to README.md and docs/."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from ctxgcd.utils.reporting import reported
 
 OUT = Path("docs/measured")
 MARK = "<!-- measured: {} -->"
-SHORT = ", in short"  # in a mark: the table alone
+SHORT = ", in short"  # in a mark: only the table, without notes
 PAGES = [Path("README.md"), *(Path("docs", f"{page}.md") for page in ("quick_start", "findings", "speed"))]
 
 
 def origin(metrics: list[dict[str, Any]]) -> str:
-    """Where numbers come from: commits, devices, versions, time and memory over all runs."""
+    """Return the origin of the numbers: commits, devices, versions, time and memory over all runs."""
 
     def values(key: str) -> str:
         return ", ".join(sorted({str(run["environment"].get(key, "-")) for run in metrics}))
@@ -39,7 +39,7 @@ def origin(metrics: list[dict[str, Any]]) -> str:
 
 def publish(benchmark: str) -> None:
     files = [Path(file) for file in benchmark_files(read(Path("params.yaml")), benchmark)]
-    for kind in PAIRED:  # part of no other target, so here when they were asked for
+    for kind in PAIRED:  # not part of another target, so only copied if they were made
         own = [Path(file) for file in table_files(f"{kind}_{benchmark}")]
         files += own if own[0].exists() else []
     shown_kinds = {".csv", ".md", ".png"}
@@ -67,19 +67,19 @@ def publish(benchmark: str) -> None:
 
 
 def in_short(table: str) -> str:
-    """The heading, as a line, and the rows of a published table, without its notes and its values per seed."""
+    """Return the heading and the rows of a published table, without notes and values per seed."""
     heading, rows = table.strip().split("\n\n")[:2]
     return f"{heading.lstrip('# ')}:\n\n{rows}"
 
 
 def show_in(page: Path, name: str, text: str) -> None:
-    """Put a measured text between its two marks in a page, so that no number there is typed."""
+    """Replace the text between two marks of a page by a measured text."""
     mark = re.escape(MARK.format(name))
     before = page.read_text(encoding="utf-8")
     between = f"{MARK.format(name)}\n{text.strip()}\n{MARK.format(name)}"
     after, count = re.subn(f"{mark}.*?{mark}", lambda _: between, before, flags=re.DOTALL)
     if count != 1:
-        raise UserError(f"{page} has no pair of marks '{MARK.format(name)}'; put them where the table belongs")
+        raise UserError(f"{page} has no pair of marks '{MARK.format(name)}'; add them at the position of the table")
     write_text(page, after)
 
 

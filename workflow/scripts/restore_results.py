@@ -1,4 +1,4 @@
-"""Pull the recorded results and keep those that params.yaml and the code ask for now."""
+"""Pull the recorded results and keep those that match the current params.yaml and code."""
 
 from __future__ import annotations
 

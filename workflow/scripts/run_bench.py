@@ -1,4 +1,4 @@
-"""Measure the steps of the workflow beside plain references, here and now."""
+"""Benchmark the steps of the workflow against plain references on this machine."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from ctxgcd.utils.reporting import reported
 
 
 def prepare(arguments: argparse.Namespace) -> None:
-    """Refuse what could not be measured or written, and pass the photographs on to the processes that measure."""
+    """Validate the arguments, and pass the folder of photographs to the measuring processes."""
     if not 0 < arguments.scale < float("inf"):
         raise UserError(f"--scale is {arguments.scale}; give a positive number")
     with on_disk(arguments.out):
@@ -32,16 +32,16 @@ def prepare(arguments: argparse.Namespace) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--out", type=Path, default=Path("results/bench"), help="folder of the tables and figures")
-    parser.add_argument("--scale", type=float, default=1.0, help="factor on the number of units of every work")
-    parser.add_argument("--images", type=Path, help="folder of JPEGs to read; without it made-up ones are written")
-    parser.add_argument("--only", default="", help="works whose name holds this text; writes no figures")
+    parser.add_argument("--scale", type=float, default=1.0, help="scale factor for the size of each benchmark")
+    parser.add_argument("--images", type=Path, help="folder of JPEGs to read; by default, synthetic images are used")
+    parser.add_argument("--only", default="", help="only run benchmarks whose name contains this text, without figures")
     arguments = parser.parse_args()
     prepare(arguments)
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     works = [*training.works(device), *clusters.WORKS, *pictures.WORKS]
     wanted = [work for work in works if arguments.only in work.name]
     if not wanted:
-        raise UserError(f"no work's name holds '{arguments.only}'; leave --only out to see all names")
+        raise UserError(f"no benchmark name contains '{arguments.only}'; run without --only to see all names")
     out = arguments.out
     rows = bench(wanted, out / "steps.csv", arguments.scale, device)
     if not arguments.only:

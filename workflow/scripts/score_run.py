@@ -14,7 +14,7 @@ from ctxgcd.utils.reporting import reported
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--run", type=Path, required=True, help="run.json of the run")
-    parser.add_argument("--assignments", type=Path, nargs="+", required=True, help="one file, or one a process")
+    parser.add_argument("--assignments", type=Path, nargs="+", required=True, help="one file, or one per process")
     parser.add_argument("--split", type=Path, required=True)
     parser.add_argument("--code", required=True, help="hash of the scoring code")
     parser.add_argument("--metrics", type=Path, required=True)

@@ -1,4 +1,4 @@
-"""Say for every published row whether it is reproduced, only planned or not possible, from the runs that exist."""
+"""Write the state of every published row: reproduced, only planned or not possible, from the existing runs."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ctxgcd.utils.reporting import reported
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--params", type=Path, required=True, help="params.yaml with what the command line changed")
+    parser.add_argument("--params", type=Path, required=True, help="params.yaml with the changes of the command line")
     parser.add_argument("--stem", type=Path, required=True, help="path of the outputs without suffix")
     arguments = parser.parse_args()
     params = read_params(arguments.params)

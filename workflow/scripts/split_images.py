@@ -1,4 +1,4 @@
-"""Split a benchmark into labelled, unlabelled and test images; beside the split its hash and what it was made from."""
+"""Split a benchmark into labelled, unlabelled and test images; also write the split's hash and its sources."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ if TYPE_CHECKING:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--benchmark", type=json.loads, required=True, help="the benchmark's section as JSON")
-    parser.add_argument("--place", type=json.loads, required=True, help="where own images lie, as JSON")
+    parser.add_argument("--place", type=json.loads, required=True, help="location of the user's own images as JSON")
     parser.add_argument("--data", required=True, help="fingerprint of the raw data")
     parser.add_argument("--manifest", type=Path, required=True)
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--hash", type=Path, required=True)
-    parser.add_argument("--source", type=Path, required=True, help="record of what the split was made from")
+    parser.add_argument("--source", type=Path, required=True, help="output file with the sources of the split")
     arguments = parser.parse_args()
     section = arguments.benchmark | arguments.place
     reader = reader_of(section)

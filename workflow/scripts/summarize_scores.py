@@ -1,4 +1,4 @@
-"""Write a benchmark's mean scores, one entry a row: the numbers that DVC compares."""
+"""Write a benchmark's mean scores, one entry per row, which DVC compares."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Train one run of any method; a run that was interrupted goes on after its last finished epoch."""
+"""Train one run of any method; an interrupted run resumes after its last finished epoch."""
 
 from __future__ import annotations
 
@@ -36,16 +36,16 @@ def main() -> None:
     parser.add_argument("--split-hash", type=Path, required=True)
     for name in KEPT:
         parser.add_argument(f"--{name.replace('_', '-')}", type=Path)
-    parser.add_argument("--estimate", type=Path, help="file of the estimated K, where the run reads it from there")
-    parser.add_argument("--devices", default="1", help="processes that share the work, one a device")
-    parser.add_argument("--minutes", type=float, help="time limit: then it ends as at SIGTERM")
+    parser.add_argument("--estimate", type=Path, help="file with the estimated K, if the run uses it")
+    parser.add_argument("--devices", default="1", help="number of processes that share the work, one per device")
+    parser.add_argument("--minutes", type=float, help="time limit, after which the run ends as after SIGTERM")
     parser.add_argument("--out", type=Path, required=True, help="the run's folder")
     parser.add_argument("--work", type=Path, required=True, help="folder of resume states")
     arguments = parser.parse_args()
     if not arguments.devices.isdecimal() or arguments.devices == "0":
         raise UserError(
             f"the resource gpu of this training is {arguments.devices}; give the number of processes, at least 1 (one "
-            "a GPU, or on a CPU)"
+            "per GPU, or on a CPU)"
         )
     parameters, split = arguments.parameters, read_split(arguments.split)
     if arguments.estimate:

@@ -1,4 +1,4 @@
-"""Write workflow/envs/ctxgcd.yaml, the environment that each rule names, from the lock file."""
+"""Write workflow/envs/ctxgcd.yaml, the environment of the rules, from the lock file."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ctxgcd.utils.files import write_text
 
 
 def environment(lock: str) -> str:
-    """The conda environment with exactly the packages of a lock file's text."""
+    """Return the conda environment with the packages of a lock file."""
     pins = [line for line in lock.splitlines() if line and not line.startswith("#")]
     content = {"channels": ["conda-forge"], "dependencies": ["python=3.11", "pip", {"pip": pins}]}
     header = "# Generated from requirements.lock by `make lock`; a test compares the two.\n"

@@ -1,4 +1,4 @@
-"""Write one self-contained page of the results that exist."""
+"""Write the existing results to one self-contained page."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from ctxgcd.utils.reporting import reported
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--params", type=Path, required=True, help="params.yaml with what the command line changed")
+    parser.add_argument("--params", type=Path, required=True, help="params.yaml with the changes of the command line")
     parser.add_argument(
-        "--stores", type=json.loads, required=True, help="benchmark -> index of its image store, as JSON"
+        "--stores", type=json.loads, required=True, help="JSON object that maps each benchmark to its image store index"
     )
     parser.add_argument("--out", type=Path, required=True)
     arguments = parser.parse_args()

@@ -50,7 +50,7 @@ AIRCRAFT = Aircraft(
     files=(TRAIN, VARIANTS, "data/images"),
     test_files=(TEST,),
     how_to_get=(
-        "`snakemake fetch_aircraft` (no account); by hand: extract https://www.robots.ox.ac.uk/~vgg/data/fgvc-aircraft/archives/"
+        "`snakemake fetch_aircraft` (no account); manually: extract https://www.robots.ox.ac.uk/~vgg/data/fgvc-aircraft/archives/"
         "fgvc-aircraft-2013b.tar.gz and move its data/ into this folder"
     ),
     drawn_order=False,

@@ -84,7 +84,7 @@ CIFAR10 = Cifar(
     files=tuple(f"cifar-10-batches-py/{name}" for name in (*(f"data_batch_{i}" for i in range(1, 6)), "batches.meta")),
     test_files=("cifar-10-batches-py/test_batch",),
     how_to_get=(
-        "`snakemake fetch_cifar10` (no account); by hand: extract "
+        "`snakemake fetch_cifar10` (no account); manually: extract "
         "https://www.cs.toronto.edu/~kriz/cifar-10-python.tar.gz "
         "(md5 c58f30108f718f92721af3b95e74349a) in this folder"
     ),
@@ -101,7 +101,7 @@ CIFAR100 = Cifar(
     files=("cifar-100-python/train", "cifar-100-python/meta"),
     test_files=("cifar-100-python/test",),
     how_to_get=(
-        "`snakemake fetch_cifar100` (no account); by hand: extract "
+        "`snakemake fetch_cifar100` (no account); manually: extract "
         "https://www.cs.toronto.edu/~kriz/cifar-100-python.tar.gz "
         "(md5 eb9058c3a382ffc7106e4002c42a8d85) in this folder"
     ),

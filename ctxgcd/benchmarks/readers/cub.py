@@ -72,7 +72,7 @@ CUB = Cub(
     files=tuple(f"{BASE}/{name}.txt" for name in ("images", "image_class_labels", "train_test_split")),
     test_files=(),
     how_to_get=(
-        "`snakemake fetch_cub` (no account); by hand: extract CUB_200_2011.tgz from "
+        "`snakemake fetch_cub` (no account); manually: extract CUB_200_2011.tgz from "
         "https://data.caltech.edu/records/65de6-vp158 (md5 97eceeb196236b17998738112f37df78) in this folder"
     ),
     drawn_order=False,

@@ -97,7 +97,7 @@ def test_a_part_of_a_bench_is_not_published(tmp_path: Path, monkeypatch: pytest.
     with pytest.raises(UserError, match=r"budget.csv is missing or damaged"):
         publish(tmp_path, "bench")
     (tmp_path / "budget.csv").write_text("way,part,milliseconds,views\nexact,trunk,9,64\n")
-    with pytest.raises(UserError, match="holds a part of a bench"):
+    with pytest.raises(UserError, match="is incomplete"):
         publish(tmp_path, "bench")
     with pytest.raises(UserError, match=r"--name is '\.\./x'"):
         publish(tmp_path, "../x")

@@ -54,7 +54,7 @@ def test_a_discovery_is_scored_as_the_docs_say(place: Place, out: Path, tmp_path
     )
     truth.to_csv(tmp_path / "truth.csv", index=False)
     files = out / "predictions.csv", tmp_path / "truth.csv"
-    with pytest.raises(UserError, match=r"lacks 10 of the 48 .* \(discover predicts the unlabelled images alone\)$"):
+    with pytest.raises(UserError, match=r"lacks 10 of the 48 .* \(discover only predicts the unlabelled images\)$"):
         api.evaluate(*files, old=place.root / "labels.csv")
     scored = api.evaluate(*files, old=place.root / "labels.csv", allow_missing=True)
     assert (scored["n"], scored["classes"], scored["old_classes"]) == (38, 4, 2)

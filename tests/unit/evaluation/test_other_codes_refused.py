@@ -161,7 +161,7 @@ def test_what_a_discovery_leaves_out(tmp_path: Path) -> None:
     with pytest.raises(UserError) as raised:
         evaluate(*files)
     assert str(raised.value) == (
-        f"{lacks}add --allow-missing to score the others (discover predicts the unlabelled images alone)"
+        f"{lacks}add --allow-missing to score the others (discover only predicts the unlabelled images)"
     )
     assert evaluate(*files, allow_missing=True)["n"] == 3
     with pytest.raises(UserError) as raised:

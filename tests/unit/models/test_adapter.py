@@ -107,6 +107,6 @@ def test_a_model_without_one_vector_an_image_is_refused() -> None:
             return images.new_zeros(len(images), 5, 8)
 
     with pytest.raises(
-        UserError, match=r"Places gives an image features of shape \(5, 8\) where one vector of length 8"
+        UserError, match=r"Places returns features of shape \(5, 8\) per image, but expected one vector of length 8"
     ):
         adapted(Places()).trunk(torch.zeros(1, 3, 4, 4))

@@ -260,7 +260,7 @@ def test_done_runs_cost_nothing_and_every_run_is_listed(params: Params) -> None:
     assert hours["simgcd", "2"] == pytest.approx(0.01)
     shared = next(row for row in rows if row["row"] == KEPT)
     assert int(shared["views"]) == 13_000
-    assert "fashion    simgcd           0-2       2         1            0.0         0.010" in said
+    assert "fashion    simgcd             0-2       2         1            0.0         0.010" in said
     assert f"measured: 3 runs of simgcd on fashion; {CPU}" in said
     assert write_plan(params, [], Path("none.csv")) == "These targets need no run."
 
@@ -352,5 +352,5 @@ def test_a_run_that_was_finished_before_is_found_again(params: Params) -> None:
         "finished",
     )
     kept.mkdir(parents=True)
-    (line,) = plan(params, [run], NOTHING)  # no kept features are asked for, either
+    (line,) = plan(params, [run], NOTHING)  # no cached features are requested, either
     assert (line.state, line.hours) == ("in work/runs", 0)

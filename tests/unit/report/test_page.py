@@ -74,7 +74,7 @@ def test_words_and_signs_are_explained_before_they_are_used(page: str) -> None:
     assert '<details class="inner" id="s1-1">' in explained  # folded
     for word in ("D^l: ", "D^u: ", "Old: ", "New: ", "All: ", "K: ", "v2: ", "±: ", "over n runs"):
         assert word in explained
-    for word in ("CSV beside a table", "statistics_BENCHMARK"):
+    for word in ("CSV of a table", "statistics_BENCHMARK"):
         assert word in explained
 
 
