@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import os
 import signal
 from functools import cache
 from typing import Any
@@ -12,6 +13,9 @@ import yaml
 
 from ctxgcd.config import Params, parse
 from tests.helpers.places import ROOT
+
+# One thread per process, because several processes run tests at once; trainings set their own number of threads.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 # Where the tests run in the background their children would ignore Ctrl-C, as what `nohup` starts does.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
@@ -23,7 +27,7 @@ TOGETHER = ("tests/workflow/eight/", "tests/unit/discover/")  # folders whose fi
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Put whole workflows first, so that the two processes of `make test` end at about the same time."""
+    """Put whole workflows first, so that the processes of `make test` end at about the same time."""
     rooms = (*LONGEST, "")
     items.sort(key=lambda item: rooms.index(room if (room := item.path.relative_to(TESTS).parts[0]) in rooms else ""))
 

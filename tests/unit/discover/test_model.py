@@ -14,12 +14,12 @@ import pytest
 import timm
 import torch
 import yaml
-from tests.fixtures import Painter
 
 from ctxgcd import api
 from ctxgcd.discover import presets
 from ctxgcd.discover.model import load
 from ctxgcd.discover.presets import chosen
+from tests.helpers.layouts import Painter
 
 MODEL, DIM, SIZE, IMAGES = "test_resnet", 96, 32, 48
 
