@@ -26,10 +26,10 @@ demo: environment ## train everything on the embedded benchmark and print its ta
 	@echo "Tables: results/*_fashion.{csv,md,tex,html}   figures: results/figures/*_fashion.png"
 
 test: environment ## run the tests
-	$(BIN)/python -m pytest -n 4 --dist loadfile --no-loadscope-reorder
+	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
 
 test-quick: environment ## run the fast tests: tests/unit and the golden values, without those marked slow
-	$(BIN)/python -m pytest -n 4 --dist loadfile --no-loadscope-reorder -m "not slow" tests/unit tests/test_golden.py
+	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder -m "not slow" tests/unit tests/test_golden.py
 
 test-browser: environment ## test the report in a headless Chromium (skipped, with the reason, if there is none)
 	$(BIN)/python -m pytest -m browser tests/browser
