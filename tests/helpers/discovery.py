@@ -2,23 +2,31 @@
 
 from __future__ import annotations
 
+import importlib.util
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
+import pytest
 import timm
 import torch
 from PIL import Image
 
 from ctxgcd import api
+from ctxgcd.discover import export
 from tests.helpers.layouts import Painter
 
 MODEL, SIZE = "test_efficientnet", 32  # a hundredth of the smallest real one
 ODD = 'rose, "wild" <b>&\nred'  # a class's name
 PER_CLASS, LABELLED = 12, 5
 KNOWN = ("iris", ODD)
+
+with_onnx = pytest.mark.skipif(
+    any(importlib.util.find_spec(name) is None for name in export.NEEDED),
+    reason="the extra `export` (onnx, onnxruntime, onnxscript) is not installed",
+)
 
 
 @dataclass(frozen=True)

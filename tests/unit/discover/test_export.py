@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 from pathlib import Path
 
 import numpy as np
@@ -12,14 +11,9 @@ from PIL import Image
 from ctxgcd import api
 from ctxgcd.discover import export, model
 from ctxgcd.errors import UserError
-from tests.helpers.discovery import SIZE, Place, table
+from tests.helpers.discovery import SIZE, Place, table, with_onnx
 
 pytestmark = pytest.mark.slow
-
-with_onnx = pytest.mark.skipif(
-    any(importlib.util.find_spec(name) is None for name in export.NEEDED),
-    reason="the extra `export` (onnx, onnxruntime, onnxscript) is not installed",
-)
 
 
 @with_onnx

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
-import os
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,18 +16,10 @@ from ctxgcd import api
 from ctxgcd.discover import presets
 from ctxgcd.discover.model import load
 from ctxgcd.discover.presets import chosen
+from tests.helpers.discovery import with_onnx
 from tests.helpers.layouts import Painter
 
 MODEL, DIM, SIZE, IMAGES = "test_resnet", 96, 32, 48
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _one_core() -> Iterator[None]:
-    """So little work goes faster on one thread."""
-    before = os.sched_getaffinity(0)
-    os.sched_setaffinity(0, {min(before)})
-    yield
-    os.sched_setaffinity(0, before)
 
 
 @pytest.fixture(scope="module")
@@ -103,6 +92,6 @@ def test_the_number_of_classes_is_estimated_on_the_frozen_features(place: Path) 
     assert 2 <= found["K"] <= IMAGES
 
 
-@pytest.mark.skipif(importlib.util.find_spec("onnx") is None, reason="needs the extra `export`")
+@with_onnx
 def test_the_exported_model_gives_what_torch_gives(out: Path, tmp_path: Path) -> None:
     assert api.export(out / "model", tmp_path / "model.onnx")["difference"] < 1e-4
