@@ -49,10 +49,9 @@ def resolve(params: Params, benchmark: str, row: str, seed: int) -> dict[str, An
                     f"valid: {', '.join([*method.reads, 'K', 'settings'])}"
                 )
             if key in (*Protocol.model_fields, *Backbone.model_fields, "seed"):
-                raise UserError(
-                    f"row '{row}': {key} cannot be set in a row; set it in params.yaml, for one benchmark in "
-                    f"benchmarks.{benchmark}.overrides, seeds in seeds_of"
-                )
+                of_protocol = f"benchmarks.{benchmark}.overrides" if key in Protocol.model_fields else "backbones"
+                place = f"seeds_of.{benchmark}" if key == "seed" else of_protocol
+                raise UserError(f"row '{row}': {key} cannot be set in a row; set it in {place} of params.yaml")
             refuse(key, [*method.reads, "K", "settings"], f"row '{row}'", "parameter")
     overrides |= {method.weights[term]: 0.0 for term in name.zeroed}
     values = own.model_dump() | {key: value for key, value in overrides.items() if key in Protocol.model_fields}

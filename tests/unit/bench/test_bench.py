@@ -33,6 +33,7 @@ def five_a_unit(folder: Path, n: int, device: torch.device) -> float:
     return 5.0 * n + 0.0 * made[-1]
 
 
+@pytest.mark.slow
 def test_rates_ratios_and_memory(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     fast = Work("fast", "images/s", (10,), nothing, two_seconds, five_a_unit, plain=4)
     small = Work("small", "MiB", (4,), nothing, two_seconds, five_a_unit, least=8, plain=4, of_memory=True)

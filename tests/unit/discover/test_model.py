@@ -92,6 +92,7 @@ def test_the_number_of_classes_is_estimated_on_the_frozen_features(place: Path) 
     assert 2 <= found["K"] <= IMAGES
 
 
+@pytest.mark.slow
 @with_onnx
 def test_the_exported_model_gives_what_torch_gives(out: Path, tmp_path: Path) -> None:
     assert api.export(out / "model", tmp_path / "model.onnx")["difference"] < 1e-4

@@ -184,7 +184,17 @@ def test_a_teacher_warms_up_within_the_training(params: Params, committed: dict[
         assert "exceeds epochs" in told(lambda changed=changed: targets.check(parse(changed), []))  # type: ignore[misc]
 
 
-@pytest.mark.parametrize("row", ["simgcd+backbone=dino_vitb16", "full-paper+resize=100", "full-paper+seed=3"])
-def test_values_of_images_backbone_and_seed_are_set_in_params(params: Params, row: str) -> None:
+@pytest.mark.parametrize(
+    ("row", "place"),
+    [
+        ("simgcd+backbone=dino_vitb16", "benchmarks.cub.overrides"),
+        ("full-paper+resize=100", "benchmarks.cub.overrides"),
+        ("simgcd+model=vit_tiny", "backbones"),
+        ("full-paper+seed=3", "seeds_of.cub"),
+    ],
+)
+def test_values_of_images_backbone_and_seed_are_set_in_params(params: Params, row: str, place: str) -> None:
     key = row.partition("+")[2].partition("=")[0]
-    assert f"{key} cannot be set in a row; set it in params.yaml" in told(lambda: resolve(params, "cub", row, 0))
+    assert told(lambda: resolve(params, "cub", row, 0)) == (
+        f"row '{row}': {key} cannot be set in a row; set it in {place} of params.yaml"
+    )

@@ -149,6 +149,7 @@ def test_a_run_is_trained_by_one_process_at_a_time(tmp_path: Path) -> None:
         assert state.is_dir()
 
 
+@pytest.mark.slow
 def test_a_second_process_waits_for_an_orphan_that_ends(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     script = f"""
 from pathlib import Path

@@ -198,6 +198,7 @@ with started([torch.device("cpu")] * 2) as (processes, device):
 """
 
 
+@pytest.mark.slow
 def test_two_processes_train_what_one_does(tmp_path: Path, place: Place) -> None:
     p = parameters(f"{LONG}+view_bank=0")
     one, two = place.run(tmp_path / "one", p), tmp_path / "two"
