@@ -7,6 +7,7 @@ written.
 from __future__ import annotations
 
 import argparse
+import io
 import itertools
 import json
 import math
@@ -139,7 +140,7 @@ def endings(images: Images, p: Mapping[str, Any], run: Row, inputs: StepInputs) 
     found, new = {"classifier": first}, first >= old
     for name, rows in features.items():
         found[f"{name}_kmeans"], _ = kmeans(unit(rows[free]), K, restarts=10, seed=seed, threads=1)
-        with redirect_stdout(None):
+        with redirect_stdout(io.StringIO()):
             semi, _ = semi_supervised_kmeans(
                 normalize(rows.float(), dim=1), images.labels, K, restarts=10, iterations=200, seed=seed
             )
