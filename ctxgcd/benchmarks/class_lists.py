@@ -7,11 +7,12 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
-
-
+from typing import TYPE_CHECKING, Any, Literal
 
 from ctxgcd.errors import UserError, nearest
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 FOLDER = Path(__file__).parent / "class_lists"
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -33,7 +32,7 @@ def main() -> None:
     of = load("cub", 50)
     content = {
         "name": "cub50_unequal",
-        "source": f"{of.source} First 50 classes; workflow/scripts/leave_out.py drew the images left out (seed {SEED}).",
+        "source": f"{of.source} First 50; workflow/scripts/leave_out.py drew the images left out (seed {SEED}).",
         "classes": of.classes,
         "old": of.old,
         "new": of.new,

@@ -16,7 +16,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 import pandas as pd
@@ -45,6 +45,9 @@ from ctxgcd.training.row import Row
 from ctxgcd.training.step_inputs import StepInputs
 from ctxgcd.training.views import BankViews
 from ctxgcd.utils.reporting import reported
+
+if TYPE_CHECKING:
+    from ctxgcd.models.network import Network
 
 RESULT, WORK = Path("results/trials.csv"), Path("work/trials")
 DEVICE = torch.device("cpu")
@@ -136,7 +139,7 @@ def endings(images: Images, p: Mapping[str, Any], run: Row, inputs: StepInputs) 
     if images.test_view.ndim == 2:
         features["frozen"] = images.test_view
     with torch.no_grad():
-        first = run.network.classify(adapted)[free].argmax(dim=1).numpy()
+        first = cast("Network", run.network).classify(adapted)[free].argmax(dim=1).numpy()
     found, new = {"classifier": first}, first >= old
     for name, rows in features.items():
         found[f"{name}_kmeans"], _ = kmeans(unit(rows[free]), K, restarts=10, seed=seed, threads=1)
