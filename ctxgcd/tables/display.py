@@ -19,8 +19,11 @@ BENCHMARKS = {
     "fashion": "Fashion-MNIST subset",
     "fashion_trial": "Fashion-MNIST subset, labelled part",
     "cub50": "CUB, first 50 classes",
+    "cub50_unequal": "CUB, first 50 classes, unequal",
     "cifar10_12k": "CIFAR-10, 12,000 images",
     "cub50_trial": "CUB, first 50 classes, labelled part",
+    "cub50_unequal_trial": "CUB, first 50 classes, unequal, labelled part",
+    "cifar10_12k_trial": "CIFAR-10, 12,000 images, labelled part",
 }
 PUBLISHED = {"rs_plus": "RS+", "uno_plus": "UNO+", "orca": "ORCA", "xcon": "XCon", "promptcal": "PromptCAL"}
 PUBLISHED |= {"dccl": "DCCL", "full": "full", "full_wo_n": "full without L_n", "full_wo_c": "full without L_c"}

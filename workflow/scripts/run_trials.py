@@ -29,7 +29,7 @@ from ctxgcd.benchmarks.places import folder_of
 from ctxgcd.benchmarks.readers.registry import reader_of
 from ctxgcd.benchmarks.split import make_split, trial_split
 from ctxgcd.clustering.kmeans import kmeans
-from ctxgcd.clustering.semi_kmeans import semi_supervised_kmeans
+from ctxgcd.clustering.semi_kmeans import lloyd, semi_supervised_kmeans
 from ctxgcd.config import Official, Params, read
 from ctxgcd.evaluation.accuracy import v2
 from ctxgcd.images.pack import pack
@@ -148,6 +148,9 @@ def endings(images: Images, p: Mapping[str, Any], run: Row, inputs: StepInputs) 
                 normalize(rows.float(), dim=1), images.labels, K, restarts=10, iterations=200, seed=seed
             )
         found[f"{name}_semi"] = semi[free].numpy()
+        means = torch.stack([rows[free][first == c].mean(dim=0) if (first == c).any() else rows[0] for c in range(K)])
+        of = normalize(rows.float(), dim=1)
+        found[f"classifier>{name}_semi"] = lloyd(of, images.labels, normalize(means, dim=1), 200)[1][free].numpy()
         if new.sum() >= K - old:
             joined = first.copy()
             joined[new] = old + kmeans(unit(rows[free])[new], K - old, restarts=10, seed=seed, threads=1)[0]

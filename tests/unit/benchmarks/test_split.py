@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -17,6 +18,7 @@ from ctxgcd.benchmarks.split import make_split, trial_split
 from ctxgcd.benchmarks.split_file import SPLIT_COLUMNS, read_split, write_split
 from ctxgcd.errors import UserError
 from tests.helpers.places import SHARED
+from workflow.scripts.leave_out import left_out
 
 TOY = ClassList("toy", "made up", 6, (4, 1), (0, 5, 3))
 
@@ -208,6 +210,30 @@ def test_trial_split_stays_inside_the_labelled_data() -> None:
     n = int(trial["old"].sum())
     draw = np.sort(np.random.RandomState(0).permutation(n)[: n // 2])
     assert positions_of_labelled(trial).tolist() == draw.tolist()
+
+
+def test_images_that_a_list_leaves_out_are_in_no_part() -> None:
+    manifest = synthetic(TOY, 20, 20, 10)
+    gone = tuple(manifest["path"].iloc[[3, 7, 44]])
+    listed = replace(TOY, left_out=gone)
+    split = split_of(manifest, listed)
+    assert set(manifest["path"]) - set(split["path"]) == set(gone)
+    assert split["id"].sort_values().tolist() == list(range(47))
+    assert listed.sha256 != TOY.sha256
+    assert listed.subset((4, 1, 0)).left_out == gone
+
+
+def test_cub50_unequal_is_drawn_as_its_script_says() -> None:
+    listed, whole = class_lists.load("cub50_unequal"), class_lists.load("cub", 50)
+    assert (listed.old, listed.new, listed.names) == (whole.old, whole.new, whole.names)
+    if not (folder := SHARED / "data/cub50").is_dir():
+        pytest.skip("needs ../shared/data/cub50")
+    manifest = READERS["cub"].manifest(folder)
+    assert list(listed.left_out) == left_out(manifest)
+    used = listed.used(manifest)
+    assert used["part"].value_counts().to_dict() == {"train": 634, "test": 586}
+    sizes = used.loc[used["part"] == "train", "class_id"].value_counts()
+    assert (len(sizes), sizes.max(), sizes.min()) == (50, 30, 4)
 
 
 def test_mistakes_are_named() -> None:
