@@ -93,7 +93,7 @@ def runs_of(params: Params, kind: str, benchmark: str) -> list[Run]:
     return [Run(benchmark, row, seed) for row in rows for seed in seeds]
 
 
-def asked_runs(params: Params, benchmark: str) -> set[Run]:
+def requested_runs(params: Params, benchmark: str) -> set[Run]:
     """Return every run of a benchmark in a table of any kind."""
     asked: set[Run] = set()
     for kind in TABLE_KINDS:
@@ -103,7 +103,7 @@ def asked_runs(params: Params, benchmark: str) -> set[Run]:
 
 
 def table_pairs(params: Params, kind: str, benchmark: str) -> dict[str, str]:
-    """Return the pairs of rows that a table of differences compares seed by seed; empty for other tables.
+    """Return the pairs of rows that a table of paired differences compares; empty for other tables.
 
     Overrides without an effect on this benchmark are removed from the rows' names, so that no run is trained under two
     names. A pair whose rows are then equal is left out.

@@ -54,7 +54,7 @@ def verdict(compared: dict[str, pd.DataFrame]) -> tuple[str, bool]:
         apart = frame.difference.abs()
         worst, equal = frame.iloc[int(apart.to_numpy().argmax())], int((apart == 0).sum())
         where = f" ({worst.method}, {worst['set']} {worst.metric}, {worst.part})" if apart.max() > 0 else ""
-        lines.append(f"{table}: {equal} of {len(frame)} means equal, farthest {apart.max():.2f} points{where}")
+        lines.append(f"{table}: {equal} of {len(frame)} means equal, max. difference {apart.max():.2f} points{where}")
     largest = max(frame.difference.abs().max() for frame in compared.values())
     good = bool(largest <= TOLERANCE)
     said = "all within" if good else "NOT all within"

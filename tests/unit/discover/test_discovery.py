@@ -72,7 +72,14 @@ def test_known_classes_keep_their_names(place: Place, out: Path) -> None:
 
 def test_report(found: dict[str, Any], out: Path) -> None:
     page = (out / "report.html").read_text(encoding="utf-8")
-    for text in ("New classes", "Known classes", "Map of the images", "What was assumed", "Most typical", "new-1"):
+    for text in (
+        "New classes",
+        "Known classes",
+        "Map of the images",
+        "Assumptions and parameters",
+        "Most typical",
+        "new-1",
+    ):
         assert text in page
     assert "rose, &#34;wild&#34; &lt;b&gt;&amp;" in page
     assert "<b>" not in page

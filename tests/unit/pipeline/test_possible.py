@@ -107,7 +107,7 @@ def test_own_images_that_are_not_counted_yet(committed: dict[str, Any], tmp_path
     ]
 
 
-def test_only_asked_runs_of_the_benchmark_are_refused(params: Params, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_requested_runs_of_the_benchmark_are_refused(params: Params, monkeypatch: pytest.MonkeyPatch) -> None:
     check_asked("cub", 1)  # nothing is asked for
     limits = [resolve(params, "cub", row, 0) for row in ("kmeans", "simgcd")]
     monkeypatch.setenv("CTXGCD_RUNS", json.dumps([one | {"K": 4} for one in limits]))
