@@ -23,7 +23,7 @@ class Asked:
     """A valid request for a discovery.
 
     folder, out: the folders of images and results.
-    values: the values of the settings, flat, with `seed` and `benchmark` (the folder's name).
+    values: the values of the preset, flat, with `seed` and `benchmark` (the folder's name).
     paths: paths of all images, relative to the folder; images: their stamp.
     labels: path -> class name of the labelled images.
     classes: the number of classes; None if it is estimated.
