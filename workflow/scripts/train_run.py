@@ -20,7 +20,9 @@ from ctxgcd.pipeline.run_cache import kept
 from ctxgcd.training.checkpoint import owned
 from ctxgcd.training.devices import borrowed_devices
 from ctxgcd.training.processes import is_a_started_one, started
+from ctxgcd.training.term_sizes import summary
 from ctxgcd.training.train import run
+from ctxgcd.utils.files import read_object
 from ctxgcd.utils.reporting import reported
 from ctxgcd.utils.signals import stop_after
 
@@ -82,6 +84,9 @@ def main() -> None:
             )
         if first:
             run_cache.give(state, arguments.out)
+            made = read_object(arguments.out / "run.json", "shares", "active_from")
+            if made["shares"]:
+                print(summary(made), flush=True)
 
 
 if __name__ == "__main__":
