@@ -119,7 +119,7 @@ def discover(
     """
     from ctxgcd.discover.checks import ask
 
-    asked = ask(
+    request = ask(
         Path(folder),
         Path(labels),
         Path(out),
@@ -132,7 +132,7 @@ def discover(
     )
     from ctxgcd.discover import discovery  # imports torch, after all checks
 
-    return discovery.discover(asked)
+    return discovery.discover(request)
 
 
 def predict(

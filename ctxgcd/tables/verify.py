@@ -43,8 +43,8 @@ def compare(ours: pd.DataFrame, reference: pd.DataFrame, table: str) -> pd.DataF
     return joined.assign(difference=joined.ours - joined.reference)
 
 
-def _named(benchmark: str, method: str, where: str, metric: str, k: str, n: str, part: str) -> str:
-    return f"{method} on {benchmark} ({where} {metric}, {part}, K = {k}, n = {n})"
+def _named(benchmark: str, method: str, where: str, metric: str, classes: str, n: str, part: str) -> str:
+    return f"{method} on {benchmark} ({where} {metric}, {part}, K = {classes}, n = {n})"
 
 
 def verdict(compared: dict[str, pd.DataFrame]) -> tuple[str, bool]:

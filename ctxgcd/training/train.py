@@ -22,7 +22,7 @@ from ctxgcd.models.network import TailNetwork
 from ctxgcd.models.precision import has_bf16
 from ctxgcd.pipeline import run_cache
 from ctxgcd.training import checkpoint
-from ctxgcd.training.devices import compute_alike
+from ctxgcd.training.devices import make_deterministic
 from ctxgcd.training.load import load_backbone, open_cropper, placed
 from ctxgcd.training.loop import train
 from ctxgcd.training.processes import ALONE, Processes
@@ -60,7 +60,7 @@ def run(
         processes: processes that share the work; the first one writes the files.
     """
     torch.set_num_threads(parameters["threads"])
-    compute_alike(device)
+    make_deterministic(device)
     if processes.first and parameters["precision"] == "bf16" and not has_bf16(device):
         print("warning: this device has no bfloat16 instructions; precision float32 is faster", flush=True)
     if processes.first:

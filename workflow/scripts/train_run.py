@@ -19,7 +19,7 @@ from ctxgcd.pipeline.possible import check_k, check_possible
 from ctxgcd.pipeline.run_cache import kept
 from ctxgcd.training.checkpoint import owned
 from ctxgcd.training.devices import borrowed_devices
-from ctxgcd.training.processes import is_a_started_one, started
+from ctxgcd.training.processes import is_child_process, started
 from ctxgcd.training.term_sizes import summary
 from ctxgcd.training.train import run
 from ctxgcd.utils.files import read_object
@@ -61,7 +61,7 @@ def main() -> None:
     files = {name: path for name in KEPT if (path := getattr(arguments, name))}
     state = run_cache.folder_of(arguments.work, own, parameters["row"])
     count = int(arguments.devices) if METHODS[parameters["method"]].trains else 1
-    first = not is_a_started_one()
+    first = not is_child_process()
     if first and arguments.minutes:
         stop_after(arguments.minutes)
     with owned(state) if first else nullcontext():
