@@ -88,7 +88,7 @@ def discover(
     out: Path | str,
     *,
     classes: int | Literal["auto"] = "auto",
-    settings: str = "quick",
+    preset: str = "quick",
     backbone: str | None = None,
     weights: Path | str | None = None,
     size: int | None = None,
@@ -102,10 +102,10 @@ def discover(
         out: a new folder, or the folder of a discovery. The same interrupted discovery is resumed; the results of
             another one are overwritten when the new results are complete.
         classes: number of known and new classes together; `auto` estimates it.
-        settings: quick or long.
-        backbone: efficientnet_lite0, dino_vitb16 or, with `weights`, any timm model; default: set by `settings`.
+        preset: quick or long; named training values.
+        backbone: efficientnet_lite0, dino_vitb16 or, with `weights`, any timm model; default: set by `preset`.
         weights: file with the backbone's weights.
-        size: side of the square views in pixels; default: set by `settings`.
+        size: side of the square views in pixels; default: set by `preset`.
         seed: training seed, 0 to 4294967295.
 
     Returns:
@@ -119,12 +119,12 @@ def discover(
     """
     from ctxgcd.discover.checks import ask
 
-    asked = ask(
+    request = ask(
         Path(folder),
         Path(labels),
         Path(out),
         classes=None if classes == "auto" else classes,
-        preset=settings,
+        preset=preset,
         backbone=backbone,
         weights=None if weights is None else str(weights),
         size=size,
@@ -132,7 +132,7 @@ def discover(
     )
     from ctxgcd.discover import discovery  # imports torch, after all checks
 
-    return discovery.discover(asked)
+    return discovery.discover(request)
 
 
 def predict(

@@ -170,8 +170,8 @@ class Rows(Closed):
     @model_validator(mode="after")
     def _two_rows(self) -> Rows:
         for kind in PAIRED.values():
-            if alike := [row for row, against in getattr(self, kind).items() if row == against]:
-                raise ValueError(f"'{alike[0]}' is compared with itself under {kind}; name another row")
+            if same := [row for row, against in getattr(self, kind).items() if row == against]:
+                raise ValueError(f"'{same[0]}' is compared with itself under {kind}; name another row")
         return self
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from ctxgcd.bench.pictures import packed_photographs
-from ctxgcd.bench.training import Step, begun, epoch_of, plain_loop, step_of
+from ctxgcd.bench.training import Step, epoch_of, plain_loop, prepared, step_of
 from ctxgcd.bench.work import row_of, timed
 from ctxgcd.training.loop import train_epoch
 from ctxgcd.training.views import FreshViews
@@ -70,7 +70,7 @@ def budget(out: Path, device: torch.device) -> list[dict[str, Any]]:
 
 
 def _ours(step: Step, folder: Path, images: int, device: torch.device, bank: bool) -> Clock:
-    (row, source), clock = begun(step, folder, images, device, bank), Clock(device)
+    (row, source), clock = prepared(step, folder, images, device, bank), Clock(device)
     epoch = epoch_of(step, row, source)
     views, method, [optimiser] = source.views, row.method, row.optimisers
     if isinstance(views, FreshViews):

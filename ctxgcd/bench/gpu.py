@@ -14,7 +14,7 @@ from torch.profiler import ProfilerActivity, profile
 from torch.utils.flop_counter import FlopCounterMode
 
 from ctxgcd.bench.pictures import CROP, packed_photographs
-from ctxgcd.bench.training import MODEL, begun, epoch_of, step_of
+from ctxgcd.bench.training import MODEL, epoch_of, prepared, step_of
 from ctxgcd.bench.work import row_of
 from ctxgcd.models.backbone import cut
 from ctxgcd.training.loop import train_epoch
@@ -67,7 +67,7 @@ def kernels(out: Path, device: torch.device, steps: int = 8) -> int:
     images = steps * step.p["batch_size"]
     with TemporaryDirectory() as name:
         packed_photographs(Path(name), images)
-        row, source = begun(step, Path(name), images, device, bank=False)
+        row, source = prepared(step, Path(name), images, device, bank=False)
         epoch, waits = epoch_of(step, row, source), 0
         if on_cuda:
             with warnings.catch_warnings(record=True) as caught:

@@ -21,7 +21,7 @@ from ctxgcd.errors import UserError
 from ctxgcd.images.pack import pack
 from ctxgcd.images.store import open_store
 from ctxgcd.images.views import Cropper
-from ctxgcd.training.devices import compute_alike
+from ctxgcd.training.devices import make_deterministic
 from ctxgcd.utils.seeding import Stream, generator
 
 MEAN, STD = [0.485, 0.456, 0.406], [0.229, 0.224, 0.225]
@@ -89,7 +89,7 @@ def packed_photographs(folder: Path, n: int) -> None:
 
 
 def _views(folder: Path, n: int, device: torch.device) -> float:
-    compute_alike(device)  # as in training
+    make_deterministic(device)  # as in training
     cropper = Cropper(open_store(folder / "store.npz").to(device), CROP, MEAN, STD, device)
     stream = Stream(generator(0, "views"))
 

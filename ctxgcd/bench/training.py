@@ -27,7 +27,7 @@ from ctxgcd.methods.step import Batch, Rows, weighted
 from ctxgcd.models.backbone import cut
 from ctxgcd.models.precision import has_bf16, kept
 from ctxgcd.pipeline.resolve import resolve
-from ctxgcd.training.devices import compiled, compute_alike
+from ctxgcd.training.devices import compiled, make_deterministic
 from ctxgcd.training.loop import train_epoch
 from ctxgcd.training.row import Row
 from ctxgcd.training.step_inputs import StepInputs
@@ -87,9 +87,9 @@ def _labels(images: int, device: torch.device) -> Tensor:
 # -- ours --------------------------------------------------------------------------------------------------
 
 
-def begun(step: Step, folder: Path, images: int, device: torch.device, bank: bool) -> tuple[Row, StepInputs]:
+def prepared(step: Step, folder: Path, images: int, device: torch.device, bank: bool) -> tuple[Row, StepInputs]:
     """Return a run on `images` images, initialised as in train.run."""
-    compute_alike(device)
+    make_deterministic(device)
     precision, backbone = step.p["precision"], cut(_net(step, device), 1)
     if bank:
         tokens = torch.empty(BANK + 1, images, 197, backbone.dim, device=device).normal_()
@@ -121,7 +121,7 @@ def _ours(
 ) -> float:
     step = step_of(device, precision, context)
     images, epochs, wanted = step.epochs(views)
-    row, inputs = begun(step, folder, images, device, bank)
+    row, inputs = prepared(step, folder, images, device, bank)
     epoch = epoch_of(step, row, inputs)
 
     def work() -> None:
@@ -133,7 +133,7 @@ def _ours(
 
 def _evaluation(folder: Path, images: int, device: torch.device) -> float:
     step = step_of(device, "float32", context=True)
-    row, inputs = begun(step, folder, images, device, bank=False)
+    row, inputs = prepared(step, folder, images, device, bank=False)
     every = torch.arange(images, device=device)
     features = partial(inputs.features, row.network)
     features(every)
@@ -147,7 +147,7 @@ def _evaluation(folder: Path, images: int, device: torch.device) -> float:
 
 def _checkpoints(folder: Path, writes: int, device: torch.device) -> float:
     step = step_of(device, "float32", context=False)
-    row, inputs = begun(step, folder, step.p["batch_size"], device, bank=True)
+    row, inputs = prepared(step, folder, step.p["batch_size"], device, bank=True)
     train_epoch(row, inputs, 0)  # so that the checkpoint contains momentum
 
     def loop() -> None:
@@ -168,7 +168,7 @@ def _step_of_248(device: torch.device) -> Step:
 
 def _ours_of_248(folder: Path, images: int, device: torch.device) -> float:
     step = _step_of_248(device)
-    row, inputs = begun(step, folder, step.p["batch_size"], device, bank=False)
+    row, inputs = prepared(step, folder, step.p["batch_size"], device, bank=False)
     return timed(lambda: train_epoch(row, inputs, step.p["T_warm"]), device)
 
 

@@ -90,11 +90,11 @@ def timed(call: Callable[[], object], device: torch.device) -> float:
     """Return the seconds of a call, including its pending work on a GPU."""
     if device.type == "cuda":
         torch.cuda.synchronize(device)
-    begun = time.perf_counter()
+    start = time.perf_counter()
     call()
     if device.type == "cuda":
         torch.cuda.synchronize(device)
-    return time.perf_counter() - begun
+    return time.perf_counter() - start
 
 
 def _measured(part: Callable[..., Any], threads: int, *arguments: Any) -> tuple[Any, float]:

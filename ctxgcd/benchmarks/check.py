@@ -65,7 +65,7 @@ def check(
     """
     found = dict.fromkeys((*PARTS, "classes"), 0)
     if class_list:
-        expected = {**expected, "classes": class_list.k}
+        expected = {**expected, "classes": class_list.num_classes}
 
     def result(state: State, problem: str = "", remarks: Sequence[str] = ()) -> CheckResult:
         return CheckResult(benchmark, state, folder, expected, found, problem, reader.how_to_get, remarks)

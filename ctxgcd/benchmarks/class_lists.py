@@ -19,7 +19,7 @@ FOLDER = Path(__file__).parent / "class_lists"
 
 @dataclass(frozen=True)
 class ClassList:
-    """Old and New classes as raw 0-based ids, in the order of the class ids 0..k-1 (Old, then New).
+    """Old and New classes as raw 0-based ids, in the order of the dense ids 0..K-1 (Old, then New).
 
     `classes` is the size of the raw class index. `names`, if given, are the folder names of old + new: data with other
     class names is refused. `left_out` are paths of images that the benchmark does not use.
@@ -47,7 +47,7 @@ class ClassList:
             )
 
     @property
-    def k(self) -> int:
+    def num_classes(self) -> int:
         """Return the number of classes, Old and New together."""
         return len(self.old) + len(self.new)
 

@@ -26,8 +26,9 @@ def make_split(
 
     D^l contains the images of `labelled_paths` if given, else the positions
     RandomState(seed).permutation(n)[:int(labelled_share * n)] among the n training images of Old classes in
-    canonical order, not stratified. Class ids are the positions in old + new. Images of other classes are dropped
-    before ids are assigned, so a benchmark with few classes is the same when read from a full folder.
+    canonical order, not stratified. The column class_id contains raw ids in the manifest and dense labels in the
+    split: positions in old + new. Images of other classes are dropped before labels are assigned, so a benchmark with
+    few classes is the same when read from a full folder.
     """
     if not 0 < labelled_share < 1:
         raise UserError(f"labelled_share is {labelled_share}, but expected a number between 0 and 1; change it")
@@ -35,9 +36,9 @@ def make_split(
     _check(manifest, class_list)
     kept = class_list.used(manifest)
     kept = pd.concat([kept[kept["part"] == part] for part in ("train", "test")], ignore_index=True)
-    place = {raw: class_id for class_id, raw in enumerate(listed)}
-    class_id = kept["class_id"].map(place).to_numpy("int64")
-    is_old = class_id < len(class_list.old)
+    label_of = {raw: label for label, raw in enumerate(listed)}
+    labels = kept["class_id"].map(label_of).to_numpy("int64")
+    is_old = labels < len(class_list.old)
     is_train = (kept["part"] == "train").to_numpy()
 
     candidates = np.flatnonzero(is_train & is_old)
@@ -56,7 +57,7 @@ def make_split(
     groups = [labelled, np.flatnonzero(is_unlabelled), np.flatnonzero(~is_train)]
     order, roles = np.concatenate(groups), np.repeat(ROLES, [len(group) for group in groups])
 
-    split = kept.assign(id=np.arange(len(kept)), class_id=class_id, old=is_old.astype("int64")).iloc[order]
+    split = kept.assign(id=np.arange(len(kept)), class_id=labels, old=is_old.astype("int64")).iloc[order]
     return split.assign(role=roles)[list(SPLIT_COLUMNS)].astype(DTYPES).reset_index(drop=True)
 
 

@@ -10,7 +10,7 @@ import pandas as pd
 from ctxgcd.errors import UserError
 from ctxgcd.utils.files import file_sha256, read_rows, undamaged, write_text
 
-SPLIT_COLUMNS = ("id", "path", "part", "role", "class_id", "class_name", "old")
+SPLIT_COLUMNS = ("id", "path", "part", "role", "class_id", "class_name", "old")  # class_id: dense, 0..K-1
 DTYPES = {
     "id": "int64",
     "path": "str",
@@ -33,8 +33,8 @@ def read_split(csv_path: Path) -> pd.DataFrame:
     """Read a split with its dtypes; text such as `NA` stays text. Raises UserError for a missing or damaged file."""
     if not csv_path.is_file():
         raise UserError(f"{csv_path} is missing; make it with `snakemake {csv_path}`")
-    if (told := csv_path.with_suffix(".sha256")).is_file():  # detects a file truncated between two lines
+    if (hash_file := csv_path.with_suffix(".sha256")).is_file():  # detects a file truncated between two lines
         with undamaged(csv_path):
-            if told.read_text(encoding="utf-8").strip() != file_sha256(csv_path):
+            if hash_file.read_text(encoding="utf-8").strip() != file_sha256(csv_path):
                 raise ValueError
     return read_rows(csv_path, usecols=SPLIT_COLUMNS, dtype=DTYPES, keep_default_na=False, lineterminator="\n")

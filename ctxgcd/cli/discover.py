@@ -25,7 +25,7 @@ def add(commands: Commands) -> None:
         [
             "ctxgcd discover photos --labels labels.csv --out birds",
             "ctxgcd discover photos --labels labels.csv --classes 50 --out birds",
-            "ctxgcd discover photos --labels labels.csv --settings long --weights dino_vitb16.pth --out birds",
+            "ctxgcd discover photos --labels labels.csv --preset long --weights dino_vitb16.pth --out birds",
         ],
     )
     parser.add_file("folder", type=Path, metavar="FOLDER", help="images at any depth")
@@ -40,15 +40,13 @@ def add(commands: Commands) -> None:
         metavar="K",
         help="number of known and new classes together; default: auto",
     )
-    parser.add_argument("--settings", default="quick", help="quick (default), or long: the full schedule, for a GPU")
+    parser.add_argument("--preset", default="quick", help="quick (default), or long: the full schedule, for a GPU")
     parser.add_argument(
         "--backbone",
-        help="efficientnet_lite0, dino_vitb16 or, with --weights, a timm model; default: set by --settings",
+        help="efficientnet_lite0, dino_vitb16 or, with --weights, a timm model; default: set by --preset",
     )
     parser.add_file("--weights", type=Path, help="file with the backbone's weights")
-    parser.add_argument(
-        "--size", type=int, metavar="PIXELS", help="side of the square views; default: set by --settings"
-    )
+    parser.add_argument("--size", type=int, metavar="PIXELS", help="side of the square views; default: set by --preset")
     parser.add_argument("--seed", type=int, default=0, help="training seed, 0 to 4294967295; default: 0")
     parser.add_json()
     parser.set_defaults(call=_call)
@@ -63,7 +61,7 @@ def _classes(text: str) -> int | Literal["auto"]:
 
 
 def _call(arguments: argparse.Namespace) -> None:
-    names = ("classes", "settings", "backbone", "weights", "size", "seed")
+    names = ("classes", "preset", "backbone", "weights", "size", "seed")
     with redirect_stdout(sys.stderr):  # progress
         found = api.discover(
             arguments.folder, arguments.labels, arguments.out, **{name: getattr(arguments, name) for name in names}

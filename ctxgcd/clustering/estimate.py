@@ -48,18 +48,18 @@ def estimate_k(
     tried: dict[int, float] = {}
 
     def loss(point: float) -> float:
-        k = int(np.clip(round(point), least, most))
-        if k not in tried:
-            clusters, _ = kmeans(rows, k, restarts=restarts, seed=seed, threads=threads)
-            tried[k] = v2(clusters[labelled], true, old).all
-            print(f"K = {k}: accuracy {tried[k]:.1f}% on the labelled images", flush=True)
-        return -tried[k]
+        clusters = int(np.clip(round(point), least, most))
+        if clusters not in tried:
+            assigned, _ = kmeans(rows, clusters, restarts=restarts, seed=seed, threads=threads)
+            tried[clusters] = v2(assigned[labelled], true, old).all
+            print(f"K = {clusters}: accuracy {tried[clusters]:.1f}% on the labelled images", flush=True)
+        return -tried[clusters]
 
     if least == most:
         loss(least)
     else:
         minimize_scalar(loss, bounds=(least, most), method="bounded", options={"xatol": 0.5})
-    return max(sorted(tried), key=lambda k: tried[k]), tried
+    return max(sorted(tried), key=lambda clusters: tried[clusters]), tried
 
 
 def estimate_to(
@@ -72,8 +72,8 @@ def estimate_to(
     """
     training = split[split.part == "train"].sort_values("id")
     labels = training.class_id.where(training.role == "labelled", -1).to_numpy("int64")
-    k, tried = estimate_k(features[training.id.to_numpy()], labels, **how)
+    clusters, tried = estimate_k(features[training.id.to_numpy()], labels, **how)
     write_rows(csv_path, ("K", "accuracy"), ({"K": n, "accuracy": tried[n]} for n in sorted(tried)))
-    content = {"schema": SCHEMA, "K": k, "accuracy": tried[k], "tried": len(tried), **how, "code": code}
+    content = {"schema": SCHEMA, "K": clusters, "accuracy": tried[clusters], "tried": len(tried), **how, "code": code}
     write_text(json_path, json.dumps(content, indent=1) + "\n")
-    print(f"estimated K: {k}", flush=True)
+    print(f"estimated K: {clusters}", flush=True)

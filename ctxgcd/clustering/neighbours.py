@@ -41,7 +41,7 @@ def nearest(
     k: int,
     own: slice = slice(None),
     chunk: int = 4096,
-    told: Callable[[int], None] = lambda rows: None,
+    report: Callable[[int], None] = lambda rows: None,
 ) -> Tensor:
     """Return the k nearest other rows of every row (or of those of the slice `own`), nearest first, by cosine.
 
@@ -50,7 +50,7 @@ def nearest(
     Memory: a few tiles of chunk x chunk numbers (below 0.5 GB at 4096) plus the result.
 
     features: float [N, d], L2-normalised, compared in float32. Returns int64 [N, k] on the same device.
-    told: called with the number of own rows that are finished since the last call.
+    report: called with the number of own rows that are finished since the last call.
     Raises UserError if k is not in 1..N-1.
     """
     n = len(features)
@@ -76,5 +76,5 @@ def nearest(
             take(a, similarity, columns)
         for columns in others:
             take(a, features[rows] @ features[columns].T, columns)
-        told(len(rows))
+        report(len(rows))
     return LOW_HALF - (torch.cat(best) & LOW_HALF)

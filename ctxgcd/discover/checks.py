@@ -19,11 +19,11 @@ from ctxgcd.utils.files import require_writable
 
 
 @dataclass(frozen=True)
-class Asked:
+class Request:
     """A valid request for a discovery.
 
     folder, out: the folders of images and results.
-    values: the values of the settings, flat, with `seed` and `benchmark` (the folder's name).
+    values: the values of the preset, flat, with `seed` and `benchmark` (the folder's name).
     paths: paths of all images, relative to the folder; images: their stamp.
     labels: path -> class name of the labelled images.
     classes: the number of classes; None if it is estimated.
@@ -57,7 +57,7 @@ def ask(
     weights: str | None,
     size: int | None,
     seed: int,
-) -> Asked:
+) -> Request:
     """Check the arguments of api.discover, download the weights, and return the request. Raises UserError."""
     if not 0 <= seed < SEEDS:
         raise UserError(f"--seed is {seed}; give an integer from 0 to {SEEDS - 1}")
@@ -70,15 +70,15 @@ def ask(
     split = make_split(paths, of)
     check_classes(classes, set(of.values()), int((split["role"] == "unlabelled").sum()))
     notes += filter(None, [not_read(folder)])
-    asked = Asked(folder, out, values, paths, stamp(folder, paths), of, classes, notes)
-    asked.output.check()
+    request = Request(folder, out, values, paths, stamp(folder, paths), of, classes, notes)
+    request.output.check()
     if is_address(values["weights"]):
         fetch_weights(
             values["weights"],
             values["sha256"],
             by_hand="download it on another machine and give the file with --weights FILE",
         )
-    return asked
+    return request
 
 
 def ask_to_predict(model: Path, folder: Path, threshold: float | None) -> list[str]:

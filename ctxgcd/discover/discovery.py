@@ -22,7 +22,7 @@ from ctxgcd.benchmarks.readers.own_images import FOLDER, misnamed
 from ctxgcd.benchmarks.readers.reader import store_bytes
 from ctxgcd.clustering.estimate import estimate_k
 from ctxgcd.discover import model as models
-from ctxgcd.discover.checks import Asked
+from ctxgcd.discover.checks import Request
 from ctxgcd.discover.model import Model
 from ctxgcd.discover.output import Output
 from ctxgcd.discover.presets import estimate_of, fitted
@@ -42,7 +42,7 @@ from ctxgcd.pipeline.identity import content_hash, identity
 from ctxgcd.pipeline.possible import check_k
 from ctxgcd.training import checkpoint
 from ctxgcd.training.checkpoint import owned
-from ctxgcd.training.devices import borrowed_devices, compute_alike
+from ctxgcd.training.devices import borrowed_devices, make_deterministic
 from ctxgcd.training.load import load_backbone, open_cropper
 from ctxgcd.training.train import run
 from ctxgcd.training.views import BATCH
@@ -58,18 +58,18 @@ TRAINING_CODE = (*PACKING, *FEATURES, "ctxgcd.training.train")
 COLUMNS = ["path", "class", "name", "confidence", "nearest", "score"]
 
 
-def discover(asked: Asked) -> dict[str, Any]:
+def discover(request: Request) -> dict[str, Any]:
     """Run a discovery; see api.discover."""
-    output = asked.output
+    output = request.output
     output.claim()
     with owned(output.work), borrowed_devices(1) as [device]:
         output.begin()
-        for line in asked.notes:
+        for line in request.notes:
             print(f"note: {line}", flush=True)
-        torch.set_num_threads(asked.values["threads"])
-        compute_alike(device)
-        clear_unfinished(asked.out)
-        return _Work(asked.folder, output, asked.values, device).discover(asked)
+        torch.set_num_threads(request.values["threads"])
+        make_deterministic(device)
+        clear_unfinished(request.out)
+        return _Work(request.folder, output, request.values, device).discover(request)
 
 
 @dataclass(frozen=True)
@@ -81,10 +81,10 @@ class _Work:
     values: dict[str, Any]
     device: torch.device
 
-    def discover(self, asked: Asked) -> dict[str, Any]:
-        v, paths, of, classes, said = self.values, asked.paths, asked.labels, asked.classes, list(asked.notes)
+    def discover(self, request: Request) -> dict[str, Any]:
+        v, paths, of, classes, said = self.values, request.paths, request.labels, request.classes, list(request.notes)
         packed_by = reached(*PACKING).hash
-        content = content_hash([asked.images, v["resize"], str(self.folder.resolve()), packed_by])
+        content = content_hash([request.images, v["resize"], str(self.folder.resolve()), packed_by])
         place = self.out.work / f"images-{content}"
         # Prepare the weights first, so that weights that do not fit are reported before the long steps.
         weights = prepare(v["model"], v["weights"], v["crop"], place / "weights.pt", v["sha256"])
@@ -118,9 +118,9 @@ class _Work:
         trained_by = reached(*TRAINING_CODE, *of_method).hash
         own = identity(parameters, split_hash, trained_by)
         state = self.out.folder(place / f"run-{own}")
-        if told := self.out.finished(state, code):
+        if facts := self.out.finished(state, code):
             print(f"{self.out.out} is up to date", flush=True)
-            return told | {"tried": how}
+            return facts | {"tried": how}
         trained = self.out.work / "run"
         if not run_cache.give(state, trained):
             times, more = TRAINING
@@ -192,11 +192,11 @@ class _Work:
             kept = load_kept(files["test_view"], (len(split),)).split(BATCH)
             frozen = torch.cat([tail(rows.to(self.device).float()).float().cpu() for rows in kept]).numpy()
             labels = split["class_id"].to_numpy("int64")
-            k, tried = estimate_k(frozen, labels, **how)
-            write_text(file, json.dumps({"K": k, "tried": tried}))
+            best, tried = estimate_k(frozen, labels, **how)
+            write_text(file, json.dumps({"K": best, "tried": tried}))
         found = read_object(file, "K", "tried")
         print(f"estimated K: {found['K']}", flush=True)
-        return found["K"], {int(k): accuracy for k, accuracy in found["tried"].items()}
+        return found["K"], {int(classes): accuracy for classes, accuracy in found["tried"].items()}
 
     def _results(
         self,

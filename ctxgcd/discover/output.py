@@ -18,8 +18,8 @@ from ctxgcd.utils.files import on_disk, read_object, require_space, require_writ
 RECORD = "asked.json"  # in OUT/work: the request whose results are in OUT
 MADE = ("place", "files", "facts", "code")  # keys of the record in addition to those of the request
 MODEL = "model.pt"  # in OUT/model
-OPTIONS = {"preset": "settings", "crop": "size"}  # names of command options that differ from those in the request
-OPTIONS |= {key: key for key in ("images", "labels", "classes", "backbone", "weights", "seed")}
+OPTIONS = {"crop": "size"}  # names of command options that differ from those in the request
+OPTIONS |= {key: key for key in ("images", "labels", "classes", "preset", "backbone", "weights", "seed")}
 RESULTS = ("predictions.csv", "report.html", "unreadable.csv", f"model/{MODEL}", "model/params.yaml")
 
 
@@ -35,11 +35,11 @@ class Output:
 
     Attributes:
         out: the folder.
-        asked: the request.
+        values: the request.
     """
 
     out: Path
-    asked: Mapping[str, Any]
+    values: Mapping[str, Any]
 
     @cached_property
     def work(self) -> Path:
@@ -48,7 +48,7 @@ class Output:
     @cached_property
     def request(self) -> dict[str, Any]:
         """The request as stored in the record."""
-        kept: dict[str, Any] = json.loads(json.dumps(self.asked))
+        kept: dict[str, Any] = json.loads(json.dumps(self.values))
         return kept
 
     def check(self) -> None:
@@ -80,9 +80,9 @@ class Output:
             write_text(self.work / RECORD, json.dumps(self.request, indent=1) + "\n")
             return
         changed = [key for key in self.request if before.get(key) != self.request[key]]
-        told = [OPTIONS[key] for key in changed if key in OPTIONS] or changed
+        names = [OPTIONS[key] for key in changed if key in OPTIONS] or changed
         print(
-            f"{self.out} contains a discovery with different {', '.join(told)}; it is kept until this one is complete",
+            f"{self.out} contains a discovery with different {', '.join(names)}; it is kept until this one is complete",
             flush=True,
         )
 
@@ -100,8 +100,8 @@ class Output:
 
     def require_space(self, needed: int, what: str) -> None:
         """Raise UserError if fewer than `needed` bytes are free."""
-        beside = "" if self._is_own(self._held()) else " in addition to the discovery that is kept there until then"
-        require_space(self.out, needed, what + beside)
+        more = "" if self._is_own(self._held()) else " in addition to the discovery that is kept there until then"
+        require_space(self.out, needed, what + more)
 
     def finished(self, place: Path, code: str) -> dict[str, Any] | None:
         """Return the facts of the results in OUT if they are complete and match this request and this code, else None.

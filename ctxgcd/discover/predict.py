@@ -19,7 +19,7 @@ from ctxgcd.images.packed import left_out
 from ctxgcd.models.features import BATCH
 from ctxgcd.models.precision import computing
 from ctxgcd.names import PREDICTED
-from ctxgcd.training.devices import borrowed_devices, compute_alike
+from ctxgcd.training.devices import borrowed_devices, make_deterministic
 from ctxgcd.training.load import open_cropper
 from ctxgcd.utils.progress import Progress
 
@@ -36,7 +36,7 @@ def predict(
         threshold = made.threshold
     with tempfile.TemporaryDirectory(prefix="ctxgcd-") as temporary, borrowed_devices(1) as [device]:
         torch.set_num_threads(cores())
-        compute_alike(device)
+        make_deterministic(device)
         made = made.to(device)
         store = Path(temporary) / "images.npz"
         pack("folder", folder, paths, p["resize"], store, cores(), leave_out=True)

@@ -58,7 +58,7 @@ def chosen(name: str, backbone: str | None, weights: str | None, size: int | Non
     """
     presets = read_presets()
     if name not in presets.presets:
-        refuse(name, presets.presets, "--settings", "preset")
+        refuse(name, presets.presets, "--preset", "preset")
     preset = presets.presets[name]
     wanted = backbone or preset.protocol.backbone
     entry, sizes = _backbone(wanted, weights, presets.backbones)
@@ -68,7 +68,7 @@ def chosen(name: str, backbone: str | None, weights: str | None, size: int | Non
             raise UserError(f"--size is {size}; give {SIZES[0]} to {SIZES[1]:,} pixels")
         protocol |= {"resize": round(size * protocol["resize"] / protocol["crop"]), "crop": size}
     protocol["threads"] = cores()
-    read = without_defaults(Protocol, validated(Protocol, protocol, f"--settings {name}").model_dump())
+    read = without_defaults(Protocol, validated(Protocol, protocol, f"--preset {name}").model_dump())
     if read.get("tail") == "adapter":
         del read["tail_blocks"]
     row = f"{preset.method}-{preset.variant}"

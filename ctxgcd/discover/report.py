@@ -1,4 +1,4 @@
-"""The report of a discovery: galleries of classes, a map of the images, uncertain images and assumptions."""
+"""The report of a discovery: galleries of classes, a map of the images, uncertain images, parameters."""
 
 from __future__ import annotations
 
@@ -55,14 +55,20 @@ def write_report(found: Discovered, facts: Mapping[str, Any], out: Path) -> None
     largest = next((found.model.names[c] for c in ids if c >= known), None)
     sections = [
         Section("Summary", [Notes(_summary(facts, largest)), _classes(found, ids)]),
-        Section("New classes", _gallery(found, store, [c for c in ids if c >= known], "No new class has an image.")),
-        Section("Known classes", _gallery(found, store, [c for c in ids if c < known], "No known class has an image.")),
+        Section(
+            "New classes",
+            _gallery(found, store, [c for c in ids if c >= known], "No images."),
+        ),
+        Section(
+            "Known classes",
+            _gallery(found, store, [c for c in ids if c < known], "No images."),
+        ),
         Section("Map of the images", [_map(found, store)]),
         Section("Uncertain images", _uncertain(found, store)),
-        Section("What was assumed", _assumed(found, facts)),
+        Section("Assumptions and parameters", _assumptions(found, facts)),
     ]
     images = f"{counted(len(found.table), 'image')} without a label"
-    lead = f"{images} in {counted(facts['found'], 'class')}; known before: {known}."
+    lead = f"{images} in {counted(facts['found'], 'class')}; known classes: {known}."
     write_page("ctxgcd: discovered classes", lead, sections, out)
 
 
@@ -72,13 +78,13 @@ def _name(found: Discovered, c: int) -> str:
 
 
 def _summary(facts: Mapping[str, Any], largest: str | None) -> list[str]:
-    k = f"{facts['K']} classes were assumed, {facts['known']} known and {facts['K'] - facts['known']} new"
-    how = "estimated" if facts["K_source"] == "estimated" else "as given"
+    classes = f"{facts['K']} classes: {facts['known']} known and {facts['K'] - facts['known']} new"
+    how = "estimated" if facts["K_source"] == "estimated" else "given"
     empty = facts["K"] - facts["found"]
     return [
-        f"{counted(facts['images'], 'image')}, {facts['labelled']:,} of them with a label. {k} ({how}).",
-        *([f"{empty} of the classes have no unlabelled image."] if empty else []),
-        *([f"New classes have no names yet. The largest is {largest}; see the galleries."] if largest else []),
+        f"{counted(facts['images'], 'image')}, {facts['labelled']:,} of them with a label. {classes} ({how}).",
+        *([f"{empty} of the classes have no unlabelled images."] if empty else []),
+        *([f"New classes are numbered. The largest is {largest}; see the galleries."] if largest else []),
         *facts["notes"],
     ]
 
@@ -95,7 +101,7 @@ def _classes(found: Discovered, ids: Sequence[int]) -> Grid:
         ]
         for c in ids
     ]
-    return Grid("Classes that have images", ["Class", "Kind", "Images", "Mean confidence (%)"], lines, 2)
+    return Grid("Classes", ["Class", "Kind", "Images", "Mean confidence (%)"], lines, 2)
 
 
 def _gallery(found: Discovered, store: Packed, ids: Sequence[int], none: str) -> list[Block]:
@@ -117,7 +123,7 @@ def _gallery(found: Discovered, store: Packed, ids: Sequence[int], none: str) ->
                 _pictures(found, store, first(table["margin"].to_numpy(), members, UNCERTAIN)),
             )
         )
-    said = "Most typical: the highest scores. Least certain: the smallest margins to the second class, which is shown."
+    said = "Most typical: highest scores. Least certain: smallest margins to the second class, shown as `or NAME`."
     return [Notes([said]), Gallery(groups)]
 
 
@@ -143,7 +149,8 @@ def _map(found: Discovered, store: Packed) -> Block:
         points,
         rows["path"].tolist(),
         {"class": [_name(found, c) for c in rows["class"]], "kind": kind, "confidence": _steps(rows["confidence"])},
-        f"Features of {len(shown):,}{few} unlabelled images (t-SNE). Circles: known classes, triangles: new ones.",
+        f"{len(shown):,}{few} unlabelled images (t-SNE of their features): similar images are close to each other. "
+        "Circles: known classes, triangles: new classes.",
         triangle=[word == "new" for word in kind],
         sheet=sheet([store[int(found.ids[i])] for i in shown]),
     )
@@ -162,28 +169,28 @@ def _uncertain(found: Discovered, store: Packed) -> list[Block]:
         [Cell(path), Cell(name), Cell(second), Cell(nearest), Cell(f"{100 * share:.0f}"), Cell(f"{100 * margin:.1f}")]
         for path, name, share, second, margin, nearest in rows[list(columns)].itertuples(index=False)
     ]
-    head = ["Image", "Class", "Or", "Nearest labelled example", "Confidence (%)", "Margin (points)"]
-    group = Group("Images", [f"the {len(places)} least certain"], [], _pictures(found, store, places))
-    return [Gallery([group]), Grid("The least certain images, to be checked first", head, lines, 4)]
+    head = ["Image", "Class", "Second class", "Nearest labelled example", "Confidence (%)", "Margin (points)"]
+    group = Group("Images", [f"{len(places)} images with the smallest margins"], [], _pictures(found, store, places))
+    return [Gallery([group]), Grid("Images with the smallest margins", head, lines, 4)]
 
 
-def _assumed(found: Discovered, facts: Mapping[str, Any]) -> list[Block]:
+def _assumptions(found: Discovered, facts: Mapping[str, Any]) -> list[Block]:
     p = found.model.parameters
     score = f"{found.model.threshold:.4f}"
     said = [
         f"Every image belongs to one of {facts['K']} classes, and the labels are correct.",
         *([p["note"]] if p["note"] else []),
         f"The backbone {p['model']} uses the centre of each image, {p['crop']} x {p['crop']} pixels.",
-        "Confidence is the softmax of the cosines to all classes divided by the training temperature. It ranks images, "
+        "Confidence: softmax of the cosines to all classes, divided by the training temperature. It ranks images, "
         "but is not a calibrated probability.",
-        f"None of these classes: a score (cosine to the class) below {score}, as for {NONE_OF_THESE:.0%} of the "
-        "unlabelled images of this discovery.",
+        f"None of these classes: images whose score (cosine to the class) is below {score}, the {NONE_OF_THESE:.0%} "
+        "quantile of the unlabelled images.",
         *facts["adapted"],
     ]
     blocks: list[Block] = [Notes(said)]
     if facts["tried"]:
-        lines = [[Cell(str(k)), Cell(f"{value:.1f}")] for k, value in sorted(facts["tried"].items())]
-        notes = ["A rough estimate: K maximizes the k-means accuracy on the labelled images before training."]
+        lines = [[Cell(str(classes)), Cell(f"{value:.1f}")] for classes, value in sorted(facts["tried"].items())]
+        notes = ["A rough estimate: the K with the highest k-means accuracy on the labelled images before training."]
         blocks.append(Grid("Estimation of K", ["K", "Accuracy on labelled images (%)"], lines, 0, notes))
     lines = [[Cell(str(key)), Cell(str(value))] for key, value in p.items() if key != "note"]
-    return [*blocks, Grid("Every value of the training", ["Value", ""], lines, 2)]
+    return [*blocks, Grid("Parameters", ["Name", "Value"], lines, 2)]

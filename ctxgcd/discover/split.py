@@ -22,13 +22,13 @@ from ctxgcd.utils.user_tables import (
     in_one_form,
     listed,
     nfc,
+    note_unicode_forms,
     read_table,
     spelled,
-    told_alike,
 )
 
 SUGGESTED = 5000  # maximum number of paths that are searched for a suggestion
-TOLD = 3  # missing images in one message
+LISTED = 3  # missing images in one message
 
 
 def stamp(folder: Path, paths: Sequence[str]) -> str:
@@ -62,7 +62,7 @@ def read_labels(file: Path, folder: Path, paths: Sequence[str]) -> tuple[dict[st
     _refuse_swapped(table, rows, folder, paths)
     without = rows["class"].str.lower().isin(BLANK) | rows["path"].eq("")
     said = [f"{file.name}: {counted(int(without.sum()), 'line')} without a class skipped"] if without.any() else []
-    said += told_alike(paths)
+    said += note_unicode_forms(paths)
     given = rows[~without]
     given = given.assign(path=_below(folder, given["path"]))
     one, forms = in_one_form(given["class"].unique().tolist())
@@ -84,18 +84,18 @@ def read_labels(file: Path, folder: Path, paths: Sequence[str]) -> tuple[dict[st
         if lost:
             names = shown(", ".join(sorted(lost)))
             said.append(f"no labelled image of {names} can be read, so it is not a known class")
-    alike = {name.casefold(): name for name in labels.values()}
-    if other := next((name for name in labels.values() if name != alike[name.casefold()]), None):
-        said.append(f"{file.name}: {other!r} and {alike[other.casefold()]!r} count as two classes")
+    by_folded = {name.casefold(): name for name in labels.values()}
+    if other := next((name for name in labels.values() if name != by_folded[name.casefold()]), None):
+        said.append(f"{file.name}: {other!r} and {by_folded[other.casefold()]!r} count as two classes")
     if not labels:
         raise UserError(f"{file} labels no image; label some images of at least one known class")
     stray = once.loc[once["path"].isin(set(labels) - there), "path"]
     if not stray.empty:
-        told = [f"line {line} {path!r}{_meant(path, paths)}" for line, path in stray.iloc[:TOLD].items()]
-        more = f" and {len(stray) - TOLD:,} more" if len(stray) > TOLD else ""
+        lines = [f"line {line} {path!r}{_meant(path, paths)}" for line, path in stray.iloc[:LISTED].items()]
+        more = f" and {len(stray) - LISTED:,} more" if len(stray) > LISTED else ""
         raise UserError(
             f"{file} labels {counted(len(stray), 'image')} that {'is' if len(stray) == 1 else 'are'} not in "
-            f"{folder}: {', '.join(told)}{more}; write paths relative to that folder, or delete the lines"
+            f"{folder}: {', '.join(lines)}{more}; write paths relative to that folder, or delete the lines"
         )
     return labels, said
 

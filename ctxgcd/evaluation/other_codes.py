@@ -22,9 +22,9 @@ from ctxgcd.utils.user_tables import (
     TRUE_CLASS,
     Table,
     in_one_form,
+    note_unicode_forms,
     read_list,
     spelled,
-    told_alike,
 )
 
 KEYS = ("path", "id")
@@ -65,7 +65,7 @@ def score_given(
     truth.require_same_classes(named, *TRUE_CLASS)
     predictions, notes = _in_one_form(predictions, predicted)
     truth, said = _in_one_form(truth, *truth.has(*TRUE_CLASS))
-    notes += said + [f"{truth.name}: {line}" for line in told_alike(truth.rows[key].unique())]
+    notes += said + [f"{truth.name}: {line}" for line in note_unicode_forms(truth.rows[key].unique())]
     is_old = _old(truth, named, old)
     role = _role(truth, role)
     known = Table(truth.name, truth.rows if is_old is None else truth.rows.assign(old=is_old))
@@ -183,9 +183,9 @@ def _old(truth: Table, named: str, old: Sequence[str] | None) -> Mask | None:
         mask: Mask = truth.rows[column].isin(found.values()).to_numpy()
     elif "old" in truth.rows.columns:
         flags = truth.rows["old"].str.lower().map(FLAGS)
-        if (odd := truth.rows[flags.isna()]).size:
+        if (wrong := truth.rows[flags.isna()]).size:
             raise UserError(
-                f"{truth.name} line {odd.index[0]}: old is {odd['old'].iloc[0]!r}, but expected 0 or 1; correct it"
+                f"{truth.name} line {wrong.index[0]}: old is {wrong['old'].iloc[0]!r}, but expected 0 or 1; correct it"
             )
         mask = flags.to_numpy("bool")
     else:

@@ -59,7 +59,7 @@ def score_run(
         code: hash of the scoring code, stored as `scoring_code`.
     """
     about = read_object(run, "parameters", "epoch")
-    parameters, k = about["parameters"], about["parameters"]["K"]
+    parameters, classes = about["parameters"], about["parameters"]["K"]
     joined = read_assignments(assignments).merge(split, on="id", how="left", validate="one_to_one")
     expected = set(split.loc[split.role != "labelled", "id"])
     if set(joined["id"]) != expected:
@@ -72,11 +72,11 @@ def score_run(
     for role, out in predictions.items():
         part = joined[joined.role == role].sort_values("id")
         if len(part):
-            rows = score_all(part.predicted, part.class_id, part.old == 1, k)
-            known = {"set": role, "K": k, "K_source": parameters["K_source"], "epoch": about["epoch"]}
+            rows = score_all(part.predicted, part.class_id, part.old == 1, classes)
+            known = {"set": role, "K": classes, "K_source": parameters["K_source"], "epoch": about["epoch"]}
             scores += [{**known, **row} for row in rows if row["metric"] in METRICS]
             clusters[role] = {row["metric"]: row["all"] for row in rows if row["metric"] not in METRICS}
-            clusters[role]["histogram"] = histogram(part.predicted, k).tolist()
+            clusters[role]["histogram"] = histogram(part.predicted, classes).tolist()
         _write_predictions(part, out)
     content = {
         "schema": SCHEMA,

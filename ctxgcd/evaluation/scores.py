@@ -65,17 +65,17 @@ def purity(predicted: ArrayLike, true: ArrayLike, old: ArrayLike) -> Score:
     return split(common[cell.reshape(-1)], mask)
 
 
-def histogram(predicted: ArrayLike, k: int) -> Ids:
-    """Return the number of images in each of k clusters, int64 [k]. Raises UserError for an id of k or more."""
+def histogram(predicted: ArrayLike, clusters: int) -> Ids:
+    """Return the number of images in each cluster, int64 [clusters]. Raises UserError for a larger id."""
     p = as_ids(predicted, "predictions")
-    if p.max() >= k:
-        raise UserError(f"predictions: the id {p.max()} is not below K = {k}; give the K of the run")
-    return np.bincount(p, minlength=k).astype(np.int64)
+    if p.max() >= clusters:
+        raise UserError(f"predictions: the id {p.max()} is not below K = {clusters}; give the K of the run")
+    return np.bincount(p, minlength=clusters).astype(np.int64)
 
 
-def empty_clusters(predicted: ArrayLike, k: int) -> int:
-    """Return the number of empty clusters among k."""
-    return int((histogram(predicted, k) == 0).sum())
+def empty_clusters(predicted: ArrayLike, clusters: int) -> int:
+    """Return the number of empty clusters."""
+    return int((histogram(predicted, clusters) == 0).sum())
 
 
 def check_identity(score: Score, old_share: float, tolerance: float = 1e-9) -> None:
@@ -92,7 +92,7 @@ def check_identity(score: Score, old_share: float, tolerance: float = 1e-9) -> N
 METRIC_FUNCTIONS = {"v2": v2, "v2b": v2b, "v1": v1, "nmi": nmi, "ari": ari, "purity": purity}
 
 
-def score_all(predicted: ArrayLike, true: ArrayLike, old: ArrayLike, k: int) -> list[dict[str, Any]]:
+def score_all(predicted: ArrayLike, true: ArrayLike, old: ArrayLike, clusters: int) -> list[dict[str, Any]]:
     """Return one row {metric, n, all, old, new} for each of names.METRICS, then for each of HELPERS.
 
     Metrics are in percent, None if undefined; n is the number of images.
@@ -100,7 +100,7 @@ def score_all(predicted: ArrayLike, true: ArrayLike, old: ArrayLike, k: int) -> 
     p, y, mask = checked(predicted, true, old)
     scores = {name: function(p, y, mask) for name, function in METRIC_FUNCTIONS.items()}
     check_identity(scores["v2"], float(mask.mean()))
-    scores["empty_clusters"] = Score(empty_clusters(p, k))
+    scores["empty_clusters"] = Score(empty_clusters(p, clusters))
     scores["old_share"] = Score(100 * float(mask.mean()))
     return [
         {"metric": name, "n": len(y), "all": score.all, "old": score.old, "new": score.new}

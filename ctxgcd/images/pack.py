@@ -57,7 +57,7 @@ class _Chunk:
 def pack(
     reader: str, folder: Path, paths: Sequence[str], size: int, out: Path, workers: int, leave_out: bool = False
 ) -> str:
-    """Pack images in the given order; write `out` (an .npz index) and the pixels beside it, atomically.
+    """Pack images in the given order; write `out` (an .npz index) and the pixels next to it, atomically.
 
     A killed call resumes after its last finished chunk, with the same result. A concurrent call for the same file waits
     for the first one.
@@ -155,12 +155,12 @@ class _Part:
 
     def resume(self, side: int | None) -> list[dict[str, Any]]:
         """Return the finished chunks of an earlier call for the same images; restart if they are damaged."""
-        begun = self.of(side)
+        resumable = self.of(side)
         try:
             head, *lines = self.journal.read_text(encoding="utf-8").split("\n")
             chunks = [json.loads(line) for line in lines[:-1]]  # the last line may be incomplete
             sizes = [3 * sum(height * width for height, width in chunk["shapes"]) for chunk in chunks]
-            if begun and chunks and self._holds(chunks[-1], sum(sizes[:-1]), sizes[-1]):
+            if resumable and chunks and self._holds(chunks[-1], sum(sizes[:-1]), sizes[-1]):
                 with open(self.pixels, "r+b") as file:
                     file.truncate(sum(sizes))
                 write_text(self.journal, "".join(f"{line}\n" for line in (head, *lines[:-1])))

@@ -1,4 +1,4 @@
-"""The format of an image store, read without torch: an .npz index, and the pixels of all images beside it."""
+"""The format of an image store, read without torch: an .npz index, and the pixels of all images next to it."""
 
 from __future__ import annotations
 

@@ -86,17 +86,17 @@ def check_epoch(
     method: Any,
     epoch: int,
     row: Mapping[str, Any],
-    begun: Mapping[str, tuple[int, ...]],
+    initial: Mapping[str, tuple[int, ...]],
     now: Mapping[str, tuple[int, ...]],
 ) -> None:
     """Raise UserError if an active term is missing, or if the checkpoint cannot be loaded again.
 
-    row: the epoch's row of history.csv; begun, now: `shapes` of the network before the training and after the epoch.
+    row: the epoch's row of history.csv; initial, now: `shapes` of the network before the training and after the epoch.
     """
     for term, start in method.terms().items():
         if epoch >= start and term not in row:
             _refuse(method, "losses", f"gives no term '{term}', which acts from epoch {start} on by terms(); give it")
-    if changed := sorted(name for name in begun.keys() | now.keys() if begun.get(name) != now.get(name)):
+    if changed := sorted(name for name in initial.keys() | now.keys() if initial.get(name) != now.get(name)):
         fault = f"added, removed or resized {', '.join(changed)} of the network, so no run could resume"
         _refuse(method, "before_epoch or after_step", f"{fault}; make all in network(), and only change values")
 

@@ -49,7 +49,7 @@ def extract_view_bank(
         for stream in (Stream(generator(seed, "view_bank", view)) for view in range(views))
         for ids in _batches(images, cropper)
     )
-    _write(out, views * images, backbone, made, precision, f"view bank, {views} views of {images} images")
+    _write(out, views * images, backbone, made, precision, f"{views} cached views of {images:,} images")
 
 
 def load_kept(path: Path, shape_start: tuple[int, ...]) -> Tensor:
@@ -80,7 +80,7 @@ def _write(out: Path, n: int, backbone: Backbone, views: Iterator[Tensor], preci
     """
     part, journal = (out.with_name(f".{out.stem}.part{suffix}") for suffix in (".npy", ".json"))
     with on_disk(out):
-        array, done = _begun(part, journal, n)
+        array, done = _resumed(part, journal, n)
         progress, seen, saved = Progress(what, n, done=done), 0, time.monotonic()
         for batch in views:
             seen += len(batch)
@@ -102,7 +102,7 @@ def _write(out: Path, n: int, backbone: Backbone, views: Iterator[Tensor], preci
         journal.unlink()
 
 
-def _begun(part: Path, journal: Path, n: int) -> tuple[np.memmap | None, int]:
+def _resumed(part: Path, journal: Path, n: int) -> tuple[np.memmap | None, int]:
     """Return the rows written by a killed call and their number, or None and 0."""
     try:
         done = json.loads(journal.read_text(encoding="utf-8"))

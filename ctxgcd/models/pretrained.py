@@ -74,8 +74,8 @@ def fetch_weights(weights: str, sha256: str, by_hand: str = "") -> Path:
     if file.is_dir():
         raise UserError(f"weights file {_is_a_folder(file)}")
     if is_address(weights) and not file.is_file():
-        here = f"download it on another machine and put it at {file}, or set `weights` in params.yaml to its path"
-        download(mirrored(weights), file, checksum=f"sha256:{sha256}", how_to_get=by_hand or here)
+        advice = f"download it on another machine and put it at {file}, or set `weights` in params.yaml to its path"
+        download(mirrored(weights), file, checksum=f"sha256:{sha256}", how_to_get=by_hand or advice)
     if sha256 and file.is_file() and weights_fingerprint(str(file), "") != f"sha256:{sha256}":
         raise UserError(
             f"weights file {file} does not have the expected sha256 {sha256}; delete it to download it again, or "

@@ -48,10 +48,10 @@ class Available:
 
     def runs_behind(self, target: str) -> list[Run]:
         """Return every run that `available_tables`, or the file of a partial table, needs."""
-        asked = [table for table, here in self.tables.items() if here] if target == TARGET else [Path(target).stem]
-        return [run for table in asked for run in self.runs(table)]
+        tables = [table for table, here in self.tables.items() if here] if target == TARGET else [Path(target).stem]
+        return [run for table in tables for run in self.runs(table)]
 
-    def told(self) -> str:
+    def summary(self) -> str:
         """Return one line for each missing benchmark. Raises UserError if no benchmark is available."""
         if not any(self.tables.values()):
             raise UserError(
@@ -79,7 +79,7 @@ def available(params: Params, problem_of: Callable[[str], str]) -> Available:
     return Available(params, here, {benchmark: problem for benchmark, problem in problems.items() if problem})
 
 
-def asked_for(targets: Iterable[str]) -> bool:
+def depends_on_data(targets: Iterable[str]) -> bool:
     """Return whether a target of a command line depends on the available data."""
     return any(target == TARGET or target.startswith(f"{AVAILABLE}/") for target in targets)
 

@@ -10,16 +10,18 @@ from ctxgcd.errors import UserError
 from ctxgcd.pipeline.identity import ESTIMATED
 
 
-def assumed_k(entry: Benchmark, asked: Any, where: str) -> tuple[int | str, str]:
+def assumed_k(entry: Benchmark, requested: Any, where: str) -> tuple[int | str, str]:
     """Return the K that a run assumes and its source: true, given or estimated (read from a file later)."""
-    if asked is True:
+    if requested is True:
         return k_of(entry), "true"
-    if asked == "estimated":
+    if requested == "estimated":
         return ESTIMATED, "estimated"
     old = 1 if isinstance(entry, Own) else len(old_classes(entry))
-    if not isinstance(asked, int) or asked < max(2, old):
-        raise UserError(f"{where}: K is {asked}; give true, estimated or a number of at least {max(2, old)} classes")
-    return asked, "given"
+    if not isinstance(requested, int) or requested < max(2, old):
+        raise UserError(
+            f"{where}: K is {requested}; give true, estimated or a number of at least {max(2, old)} classes"
+        )
+    return requested, "given"
 
 
 def old_classes(entry: Official) -> tuple[int, ...]:
@@ -38,4 +40,4 @@ def k_of(entry: Benchmark) -> int:
     if isinstance(entry, Own):
         return entry.classes
     listed = load_class_list(entry.class_list, entry.classes)
-    return len(listed.old) if entry.trial else listed.k  # a trial divides only the Old classes
+    return len(listed.old) if entry.trial else listed.num_classes  # a trial divides only the Old classes

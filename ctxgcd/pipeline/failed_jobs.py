@@ -8,7 +8,7 @@ import sys
 from collections.abc import Iterable
 from pathlib import Path
 
-from ctxgcd.utils.signals import STOPPED, told_to_stop
+from ctxgcd.utils.signals import STOPPED, stop_requested
 
 LOG_OF_A_FAILED_JOB = re.compile(r"^ +log: (\S+) \(check log", re.MULTILINE)
 
@@ -20,7 +20,7 @@ def repeat_last_words(snakemake_logs: Iterable[str]) -> None:
     """
     logs = [log for file in snakemake_logs for log in LOG_OF_A_FAILED_JOB.findall(_read(file))]
     errors = [line for log in logs for line in _read(log).splitlines() if line.startswith("error:")]
-    sentences = [STOPPED] if told_to_stop() else list(dict.fromkeys(errors))
+    sentences = [STOPPED] if stop_requested() else list(dict.fromkeys(errors))
     if sentences:
         atexit.register(print, "", *sentences, sep="\n", file=sys.stderr)
 

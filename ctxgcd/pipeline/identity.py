@@ -38,7 +38,7 @@ def parameters_hash(parameters: dict[str, Any]) -> str:
 
 def read_estimate(path: Path) -> int:
     """Return the K that estimate_k wrote. Raises UserError for a file without an estimate."""
-    k = read_object(path, "K")["K"]
-    if type(k) is not int or k < 2:
+    classes = read_object(path, "K")["K"]
+    if type(classes) is not int or classes < 2:
         raise UserError(f"{path} contains no estimate of K; delete it and run the same command again")
-    return k
+    return classes

@@ -18,7 +18,7 @@ from ctxgcd.catalogue.entries import METHODS
 from ctxgcd.config import Params, parse
 from ctxgcd.models.pretrained import is_address
 from ctxgcd.pipeline import code, tables, targets
-from ctxgcd.pipeline.available import Available, asked_for, available
+from ctxgcd.pipeline.available import Available, available, depends_on_data
 from ctxgcd.pipeline.classes import class_list_hash
 from ctxgcd.pipeline.data_check import problem_of
 from ctxgcd.pipeline.data_fingerprint import data_fingerprint
@@ -131,13 +131,15 @@ class Jobs:
     # -- tables ------------------------------------------------------------------------------------------------
 
     @cached_property
-    def at_hand(self) -> Available:
+    def available_tables(self) -> Available:
         """Return the available tables. Computing them reads every data folder, so it is done only if requested."""
         return available(self.params, lambda benchmark: problem_of(self.check(benchmark)))
 
     def runs_behind(self, target: str) -> list[Run]:
         """Return every run that a target needs."""
-        return self.at_hand.runs_behind(target) if asked_for([target]) else targets.runs_behind(self.params, target)
+        if depends_on_data([target]):
+            return self.available_tables.runs_behind(target)
+        return targets.runs_behind(self.params, target)
 
     def table(self, table: str, absent: Sequence[str] = ()) -> dict[str, Any]:
         """Return the content of a table: rows in order, benchmarks, missing benchmarks, pairs of rows and note."""

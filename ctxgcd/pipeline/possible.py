@@ -17,13 +17,13 @@ if TYPE_CHECKING:
 
 def check_k(resolved: dict[str, Any], split: pd.DataFrame) -> None:
     """Raise UserError for a K that does not fit the split of a run."""
-    labelled, k = split.loc[split.role == "labelled", "class_id"], resolved["K"]
-    where = f"benchmark {resolved['benchmark']}, row {resolved['row']}: K is {k}"
-    if (classes := int(labelled.max()) + 1) > k:
-        raise UserError(f"{where}, but the labelled images have {classes} classes; give a K of at least {classes}")
+    labelled, classes = split.loc[split.role == "labelled", "class_id"], resolved["K"]
+    where = f"benchmark {resolved['benchmark']}, row {resolved['row']}: K is {classes}"
+    if (known := int(labelled.max()) + 1) > classes:
+        raise UserError(f"{where}, but the labelled images have {known} classes; give a K of at least {known}")
     by_clusters = METHODS[resolved["method"]].ending == "semi-supervised k-means"
     pinned = labelled.nunique() if by_clusters else 0  # clusters that labelled images fill
-    if k - pinned > (unlabelled := int((split.role == "unlabelled").sum())):
+    if classes - pinned > (unlabelled := int((split.role == "unlabelled").sum())):
         raise UserError(f"{where}, which is too large for {unlabelled} unlabelled images; give a smaller K")
 
 
@@ -47,7 +47,7 @@ def check_possible(resolved: dict[str, Any], images: int) -> None:
         raise UserError(f"{where}: {fault}")
 
 
-def check_asked(benchmark: str, images: int) -> None:
+def check_requested(benchmark: str, images: int) -> None:
     """Raise UserError for the first impossible run of a benchmark in the environment variable CTXGCD_RUNS.
 
     The workflow sets the variable, so that an impossible run is refused before any image is packed.

@@ -34,8 +34,8 @@ def resolve(params: Params, benchmark: str, row: str, seed: int) -> dict[str, An
         refuse(benchmark, params.benchmarks, "params.yaml", "benchmark")
     entry, name = params.benchmarks[benchmark], parse_row(row)
     method, overrides, where = name.entry, dict(name.overrides), f"benchmark {benchmark}, row {row}"
-    asked_k = overrides.pop("K", entry.K)
-    k, k_source = assumed_k(entry, asked_k, where if "K" in name.overrides else f"benchmarks.{benchmark}.K")
+    requested = overrides.pop("K", entry.K)
+    classes, k_source = assumed_k(entry, requested, where if "K" in name.overrides else f"benchmarks.{benchmark}.K")
     of_variant = method.variants.get(name.variant or "", "default")
     settings_name = str(overrides.pop("settings", of_variant))
     if settings_name not in params.settings:
@@ -74,7 +74,7 @@ def resolve(params: Params, benchmark: str, row: str, seed: int) -> dict[str, An
         **images_of(benchmark, entry),
         "split_seed": params.split.seed,
         "labelled_share": params.split.labelled_share,
-        "K": k,
+        "K": classes,
         "K_source": k_source,
         "variant": name.variant,
         "settings": settings_name,
@@ -148,7 +148,7 @@ def estimate_of(params: Params, benchmark: str) -> dict[str, int]:
     return params.estimate.model_dump() | {"threads": protocol_of(params, benchmark).threads}
 
 
-def limits_of(params: Params, asked: Iterable[Run]) -> str:
-    """Return the runs for `check_asked` as JSON: those whose number of images is known only from their split."""
-    own = {(run.benchmark, run.row) for run in asked if params.benchmarks[run.benchmark].images == "any"}
+def limits_of(params: Params, runs: Iterable[Run]) -> str:
+    """Return the runs for `check_requested` as JSON: those whose number of images is known only from their split."""
+    own = {(run.benchmark, run.row) for run in runs if params.benchmarks[run.benchmark].images == "any"}
     return json.dumps([resolve(params, benchmark, row, 0) for benchmark, row in sorted(own)])

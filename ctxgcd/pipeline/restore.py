@@ -64,23 +64,23 @@ def _restore(params: Params, outputs: set[str], take_out: TakeOut) -> None:
     found = {run: difference(params, run) for run in made_runs()}
     kept = {run for run, why in found.items() if not why}
     for why in dict.fromkeys(why for why in found.values() if why):
-        alike = [run for run in found if found[run] == why]
-        print(f"not kept: {', '.join(run.folder.removeprefix(f'{RUNS}/') for run in alike)}: {why}", flush=True)
-        for run in alike:
-            take_out(run.folder, _lies_in(run.folder, outputs))
+        same_reason = [run for run in found if found[run] == why]
+        print(f"not kept: {', '.join(run.folder.removeprefix(f'{RUNS}/') for run in same_reason)}: {why}", flush=True)
+        for run in same_reason:
+            take_out(run.folder, _is_in(run.folder, outputs))
     print(f"{len(kept)} of {len(found)} recorded runs match the current params.yaml and code", flush=True)
-    standing = recorded & _stood_on(kept)
-    for file in recorded - standing:
+    valid = recorded & _files_behind(kept)
+    for file in recorded - valid:
         take_out(file, True)
     if not kept:
         return
     for run in kept:  # in case Snakemake runs one of them again
         made = read_or_empty(Path(run.file("run.json")))
         run_cache.take(Path(run.folder), run_cache.folder_of(RUN_CACHE, made["identity"], run.row))
-    trained = [run.file("metrics.json" if _scored_alike(run) else "run.json") for run in sorted(kept)]
-    _call("snakemake", "--touch", "--forceall", *trained, *sorted(standing), "--quiet", "all")
-    anew = {file for file, of in _made_from(params, kept).items() if file in recorded and kept.issuperset(of)}
-    _call("snakemake", *(run.file("metrics.json") for run in sorted(kept)), *sorted(anew), "--quiet", "all")
+    trained = [run.file("metrics.json" if _same_scores(run) else "run.json") for run in sorted(kept)]
+    _call("snakemake", "--touch", "--forceall", *trained, *sorted(valid), "--quiet", "all")
+    tables = {file for file, of in _made_from(params, kept).items() if file in recorded and kept.issuperset(of)}
+    _call("snakemake", *(run.file("metrics.json") for run in sorted(kept)), *sorted(tables), "--quiet", "all")
     # Make missing caches in a separate call: Snakemake would run a kept run again if its caches were made in one call.
     if targets := [f"benchmark_{benchmark}" for benchmark in _incomplete(params, kept)]:
         try:
@@ -198,7 +198,7 @@ def _unfinished(path: Path) -> Path:
     return path.with_name(f".{path.name}.moving")
 
 
-def _lies_in(path: str, outputs: set[str]) -> bool:
+def _is_in(path: str, outputs: set[str]) -> bool:
     return not outputs.isdisjoint([path, *map(str, Path(path).parents)])
 
 
@@ -213,7 +213,7 @@ def made_runs() -> list[Run]:
     return sorted(runs)
 
 
-def _stood_on(runs: Iterable[Run]) -> set[str]:
+def _files_behind(runs: Iterable[Run]) -> set[str]:
     """Return the files that these runs depend on: splits, duplicates of images, and estimates of K."""
     made = {run: read_or_empty(Path(run.file("run.json")))["parameters"] for run in runs}
     of_split = {run.benchmark for run in made}
@@ -237,7 +237,7 @@ def _incomplete(params: Params, runs: set[Run]) -> list[str]:
     return [benchmark for benchmark in own if not runs.issuperset(chain(*runs_by_file(params, benchmark).values()))]
 
 
-def _scored_alike(run: Run) -> bool:
+def _same_scores(run: Run) -> bool:
     return read_or_empty(Path(run.file("metrics.json"))).get("scoring_code") == script("score_run").hash
 
 

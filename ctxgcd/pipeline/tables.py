@@ -93,26 +93,26 @@ def runs_of(params: Params, kind: str, benchmark: str) -> list[Run]:
     return [Run(benchmark, row, seed) for row in rows for seed in seeds]
 
 
-def asked_runs(params: Params, benchmark: str) -> set[Run]:
+def requested_runs(params: Params, benchmark: str) -> set[Run]:
     """Return every run of a benchmark in a table of any kind."""
-    asked: set[Run] = set()
+    requested: set[Run] = set()
     for kind in TABLE_KINDS:
         with suppress(UserError):  # a row of PAIRED that is impossible here needs no runs
-            asked.update(runs_of(params, kind, benchmark))
-    return asked
+            requested.update(runs_of(params, kind, benchmark))
+    return requested
 
 
 def table_pairs(params: Params, kind: str, benchmark: str) -> dict[str, str]:
-    """Return the pairs of rows that a table of differences compares seed by seed; empty for other tables.
+    """Return the pairs of rows that a table of paired differences compares; empty for other tables.
 
     Overrides without an effect on this benchmark are removed from the rows' names, so that no run is trained under two
     names. A pair whose rows are then equal is left out.
     """
     if kind in PAIRED:
-        asked: dict[str, str] = getattr(params.rows, PAIRED[kind])
-        short = {row: _shortest(params, benchmark, row) for pair in asked.items() for row in pair}
+        against_of: dict[str, str] = getattr(params.rows, PAIRED[kind])
+        short = {row: _shortest(params, benchmark, row) for pair in against_of.items() for row in pair}
         pairs: dict[str, str] = {}
-        for row, against in asked.items():
+        for row, against in against_of.items():
             if short[row] != short[against] and pairs.setdefault(short[row], short[against]) != short[against]:
                 raise UserError(
                     f"rows.{PAIRED[kind]}: on {benchmark} '{row}' is '{short[row]}', which is compared with "
@@ -155,9 +155,9 @@ def seeds_of(params: Params, kind: str, benchmark: str) -> list[int]:
 
 def all_tables(params: Params) -> list[str]:
     """Return the file stems of the tables of `all_tables`."""
-    asked = params.all_tables
-    of_one = [f"{kind}_{b}" for kind in ("ablation", "statistics", "terms") for b in asked.ablation]
-    return [*asked.main, *of_one, *(f"sensitivity_{b}" for b in asked.sensitivity)]
+    of = params.all_tables
+    of_one = [f"{kind}_{b}" for kind in ("ablation", "statistics", "terms") for b in of.ablation]
+    return [*of.main, *of_one, *(f"sensitivity_{b}" for b in of.sensitivity)]
 
 
 def planned_rows(params: Params) -> list[dict[str, Any]]:
@@ -189,12 +189,12 @@ def existing_metrics(params: Params, planned: Iterable[dict[str, Any]]) -> list[
         file = Path(run.file("metrics.json"))
         if not file.is_file():
             continue
-        asked = resolve(params, run.benchmark, run.row, run.seed)
+        requested = resolve(params, run.benchmark, run.row, run.seed)
         metrics = read_object(file, "parameters")
         estimate = Path(estimate_file(run.benchmark))
-        if asked["K"] == ESTIMATED and estimate.exists():
-            asked["K"] = read_estimate(estimate)
-        if metrics["parameters"] == asked:
+        if requested["K"] == ESTIMATED and estimate.exists():
+            requested["K"] = read_estimate(estimate)
+        if metrics["parameters"] == requested:
             found.append(metrics)
     return found
 

@@ -39,7 +39,7 @@ def benchmark_files(params: Params, benchmark: str) -> list[str]:
 def runs_by_file(params: Params, benchmark: str) -> dict[str, list[Run]]:
     """Return the runs behind each of `benchmark_files`; none for files that only need the images."""
     single = [table for table, of in params.tables.items() if of == [benchmark]]
-    kinds = [k for k in ("ablation", "sensitivity") if single or benchmark in getattr(params.all_tables, k)]
+    kinds = [kind for kind in ("ablation", "sensitivity") if single or benchmark in getattr(params.all_tables, kind)]
     kinds += ["statistics", "terms"] * ("ablation" in kinds)
     tables = {table: table_runs(params, table) for table in single + [f"{kind}_{benchmark}" for kind in kinds]}
     main = runs_of(params, "main", benchmark)

@@ -30,19 +30,19 @@ STATS = re.compile(r"^(?!(?:total|train) )(\w+) +(\d+)$", re.MULTILINE)  # the j
 OLD_SCHEME = "its run.json has an older format without the digests of modules (docs/migration.md)"
 
 
-def why(params: Params, asked: Sequence[Run], words: Sequence[str], snakefile: str, results: Path = Path()) -> str:
+def why(params: Params, requested: Sequence[Run], words: Sequence[str], snakefile: str, results: Path = Path()) -> str:
     """Return the reason for each run that a call would make, one line per run, and the numbers of other runs and jobs.
 
     Args:
-        asked: the runs behind the targets.
+        requested: the runs behind the targets.
         words: arguments of the call without `why`; a dry run with them lists the runs that would be made.
         snakefile: path of the call's Snakefile.
         results: the folder that contains results/, if a storage provider is used.
     """
     planned, others = _planned(words, snakefile)
-    told = {run: _reason(params, run, said, results) for run, said in planned.items()}
-    lines = [f"{run.folder.removeprefix(f'{RUNS}/')}: {reason}" for run, reason in told.items()]
-    rest = len(set(asked) - set(planned))
+    reasons = {run: _reason(params, run, said, results) for run, said in planned.items()}
+    lines = [f"{run.folder.removeprefix(f'{RUNS}/')}: {reason}" for run, reason in reasons.items()]
+    rest = len(set(requested) - set(planned))
     jobs = f"; other jobs: {', '.join(f'{rule} {number}' for rule, number in others.items())}" if others else ""
     return "\n".join([*lines, f"{counted(len(planned), 'run')} would be made, {rest} up to date{jobs}"])
 
@@ -50,21 +50,21 @@ def why(params: Params, asked: Sequence[Run], words: Sequence[str], snakefile: s
 def difference(params: Params, run: Run, results: Path = Path()) -> str:
     """Return how a run differs from the requested one, in words; empty if it is up to date."""
     made = read_or_empty(results / run.file("run.json"))
-    told = made.get("parameters")
-    if not isinstance(told, dict):
+    recorded = made.get("parameters")
+    if not isinstance(recorded, dict):
         return "its run.json is missing or damaged" if (results / run.folder).is_dir() else "it does not exist"
     if lacking := [name for name in run_cache.FILES if not (results / run.file(name)).is_file()]:
         return f"it lacks {', '.join(lacking)}"
     try:
-        asked = resolve(params, run.benchmark, run.row, run.seed)
-        if asked["K"] == ESTIMATED:
-            asked["K"] = estimated_now(params, run.benchmark, results)
+        requested = resolve(params, run.benchmark, run.row, run.seed)
+        if requested["K"] == ESTIMATED:
+            requested["K"] = estimated_now(params, run.benchmark, results)
     except UserError as error:
         return str(error)
     changed = [
-        f"{key} is {_said(asked, key)}, was {_said(told, key)}"
-        for key in dict.fromkeys([*asked, *told])
-        if _said(asked, key) != _said(told, key)
+        f"{key} is {_shown(requested, key)}, was {_shown(recorded, key)}"
+        for key in dict.fromkeys([*requested, *recorded])
+        if _shown(requested, key) != _shown(recorded, key)
     ]
     why = [f"other parameters ({', '.join(changed)})"] if changed else []
     if made.get("split_sha256") != (split := split_hash(run.benchmark, results)):
@@ -96,9 +96,9 @@ def split_hash(benchmark: str, results: Path = Path()) -> str:
 def estimated_now(params: Params, benchmark: str, results: Path = Path()) -> int:
     """Return the estimate of K. Raises UserError unless it is up to date."""
     file = results / estimate_file(benchmark)
-    asked = estimate_of(params, benchmark) | {"code": code.script("estimate_k").hash}
+    requested = estimate_of(params, benchmark) | {"code": code.script("estimate_k").hash}
     made = read_or_empty(file)
-    if any(made.get(key) != value for key, value in asked.items()):
+    if any(made.get(key) != value for key, value in requested.items()):
         raise UserError(f"its K must be estimated again ({file} is missing or out of date)")
     return read_estimate(file)
 
@@ -143,8 +143,8 @@ def _planned(words: Sequence[str], snakefile: str) -> tuple[dict[Run, str], dict
     done = subprocess.run([sys.executable, "-m", "snakemake", *words, *ours], capture_output=True, text=True)
     said = done.stdout + done.stderr
     if done.returncode:
-        told = [line for line in said.splitlines() if line.strip() and not line.startswith("Using ")]
-        raise UserError(f"why: Snakemake cannot plan this call: {told[-1] if told else 'it prints no reason'}")
+        lines = [line for line in said.splitlines() if line.strip() and not line.startswith("Using ")]
+        raise UserError(f"why: Snakemake cannot plan this call: {lines[-1] if lines else 'it prints no reason'}")
     found = sorted(TRAINING.findall(said))
     runs = {Run(benchmark, row, read_seed(seed)): reason for benchmark, row, seed, reason in found}
     return runs, dict(STATS.findall(said))
@@ -155,5 +155,5 @@ def _path(module: str) -> str:
     return f"{path.replace('.', '/')}.py{f' ({name})' * bool(name)}"
 
 
-def _said(values: Mapping[str, Any], key: str) -> str:
+def _shown(values: Mapping[str, Any], key: str) -> str:
     return json.dumps(values[key]) if key in values else "absent"

@@ -16,7 +16,7 @@ from ctxgcd.pipeline.run_cache import kept
 from ctxgcd.pipeline.runs import Run
 from ctxgcd.pipeline.tables import BASELINE, existing_metrics
 from ctxgcd.plan.rates import Measured, Memory, Rate
-from ctxgcd.plan.work import Work, classes_of, images_in, kept_views, work_of
+from ctxgcd.plan.work import Work, cached_views, classes_of, images_in, work_of
 
 DONE, FOUND, TO_TRAIN, TO_MAKE = "done", "in work/runs", "to train", "to make"
 KEPT = "(cached features)"  # in place of a row: features shared by the runs of a benchmark
@@ -62,7 +62,7 @@ def plan(params: Params, runs: list[Run], past: Measured) -> list[Line]:
             rate, memory = past.rate(benchmark, p), past.memory(benchmark, p)
             lines.append(Line(benchmark, run.row, run.seed, state, work, rate, memory))
             to_train += [p] * (state == TO_TRAIN)
-        if shared := sum(kept_views(images, to_train).values()):
+        if shared := sum(cached_views(images, to_train).values()):
             # As for a training with fresh views, which pass through the whole trunk.
             whole = protocol_of(params, benchmark).model_dump() | backbone_of(params, benchmark).model_dump()
             whole |= {"method": parse_row(BASELINE).method, "view_bank": 0}

@@ -78,13 +78,13 @@ class Measured:
 
     runs: list[Finished]
     bench: dict[str, dict[str, str]]
-    asked: float | None
+    given: float | None
 
     def rate(self, benchmark: str, p: Mapping[str, Any]) -> Rate:
         """Return the rate of a run: the user's rate, else that of similar finished runs, of `make bench` or assumed."""
-        if self.asked and METHODS[p["method"]].trains:
-            return Rate(self.asked, self.asked, VARIABLE)
-        if found := self._alike(benchmark, p):
+        if self.given and METHODS[p["method"]].trains:
+            return Rate(self.given, self.given, VARIABLE)
+        if found := self._similar(benchmark, p):
             done = sum(run.work.views + run.work.distances for run in found)
             rate = done / sum(run.seconds for run in found)
             return Rate(rate, rate, _named(found))
@@ -105,7 +105,7 @@ class Measured:
 
     def memory(self, benchmark: str, p: Mapping[str, Any]) -> Memory:
         """Return the peak memory of a run, from similar finished runs or from the step that `make bench` measures."""
-        if found := self._alike(benchmark, p):
+        if found := self._similar(benchmark, p):
             of_device = [run.of_device for run in found if run.of_device is not None]
             return Memory(max(run.host for run in found), max(of_device, default=None), _named(found))
         row = self.bench.get(BENCHED_MEMORY)
@@ -116,7 +116,7 @@ class Measured:
             return Memory(peak if on_host else None, None if on_host else peak, source)
         return Memory(None, None, "")
 
-    def _alike(self, benchmark: str, p: Mapping[str, Any]) -> list[Finished]:
+    def _similar(self, benchmark: str, p: Mapping[str, Any]) -> list[Finished]:
         """Return finished runs with the same backbone and views, on one device: of the same benchmark and method, else
         of the same method, else (except for k-means) of any trained method."""
         kind = [run for run in self.runs if _kind(run.p) == _kind(p)]
@@ -131,10 +131,10 @@ class Measured:
 
 def measured(params: Params) -> Measured:
     """Read measurements from results/ and the environment. Raises UserError for a damaged file or an invalid rate."""
-    return Measured(_finished(params), _bench(BENCH / "steps.csv"), _asked())
+    return Measured(_finished(params), _bench(BENCH / "steps.csv"), _given())
 
 
-def _asked() -> float | None:
+def _given() -> float | None:
     text = os.environ.get(VARIABLE)
     if text is None:
         return None

@@ -10,7 +10,7 @@ from ctxgcd.benchmarks.readers.reader import store_bytes
 from ctxgcd.benchmarks.readers.registry import reader_of
 from ctxgcd.catalogue.entries import METHODS
 from ctxgcd.config import Benchmark, Images, completed
-from ctxgcd.plan.work import classes_of, kept_views
+from ctxgcd.plan.work import cached_views, classes_of
 
 IN_MEMORY, ON_DISK = 4 * 2**30, 64 * 2**30  # limits for the cached test views in training/views.py
 LINE = 80  # bytes per image in assignments.csv and predictions.csv together, including its path
@@ -62,7 +62,7 @@ def disk_of(entry: Benchmark, images: Images, resize: int, runs: list[dict[str, 
         return Disk(store, None, None, None)
     crop, weights = runs[0]["crop"], [_weights(shape, classes_of(entry, p), p) for p in runs]
     kept = 0
-    for name, views in kept_views(images, runs).items():
+    for name, views in cached_views(images, runs).items():
         tail_blocks = int(name.split("-")[1].removeprefix("tail"))
         kept += views * shape.values(crop, tail_blocks) * (2 if name.endswith("bf16") else 4)
     sample = 2 * shape.dim * min(SAMPLE, images.train)

@@ -64,7 +64,7 @@ def images_around(p: Mapping[str, Any], epoch: int) -> int:
     return METHODS[p["method"]].around(completed(p), epoch)
 
 
-def kept_views(images: Images, runs: list[dict[str, Any]]) -> dict[str, int]:
+def cached_views(images: Images, runs: list[dict[str, Any]]) -> dict[str, int]:
     """Return the number of views in each cached file that the runs of one benchmark read."""
     every = images.train + images.test
     views: dict[str, int] = {}

@@ -46,7 +46,7 @@ def step_budget(budget: pd.DataFrame, out: Path) -> None:
                 color = PALETTE[parts.index(part)]
                 axis.barh(place, share, left=start, color=color, label=part if part not in _shown(axis) else None)
                 start += share
-            axis.text(101, place, f"{total / rows['views'].iloc[0]:.3g} ms a view", va="center")
+            axis.text(101, place, f"{total / rows['views'].iloc[0]:.3g} ms per view", va="center")
         axis.set_yticks(range(len(WAYS)), WAYS)
         axis.set(xlabel="percent of a step", xlim=(0, 118))
         drawing.legend(loc="outside lower center", ncols=4)

@@ -99,11 +99,11 @@ def embedding(
     matched = set(guess) & set(names)
     colors = class_colors([*names, *others] if matched else names)
     guessed = (colors if matched else class_colors(others)) | {UNMATCHED: GREY}
-    shown = f"{n:,} images" if n == len(points) else f"{len(points):,} of {n:,} images, drawn at random"
+    shown = f"{n:,} images" if n == len(points) else f"{len(points):,} of {n:,} images, sampled at random"
     panels = (
         ("true class", truth, colors, names, f"{len(olds)} old and {len(news)} new classes"),
         (
-            "prediction" if matched else "predicted cluster (colours of its own)",
+            "prediction" if matched else "predicted cluster (separate colours)",
             guess,
             guessed,
             [c for c in [*names, *others, UNMATCHED] if c in set(guess)],
@@ -138,8 +138,8 @@ def embedding(
                 what = counts or f"{len(order)} predicted classes or clusters"
                 axis.set_xlabel(f"{what}: too many for a legend")
         marks = [
-            Line2D([], [], linestyle="", marker=m, color=GREY, label=f"{k} class")
-            for k, m in (("old", "o"), ("new", "^"))
+            Line2D([], [], linestyle="", marker=m, color=GREY, label=f"{kind} class")
+            for kind, m in (("old", "o"), ("new", "^"))
         ]
         drawing.legend(handles=marks, loc="outside lower center", ncols=2)
         drawing.suptitle(f"{plain(title, 70)} (t-SNE, {shown})", fontsize=12)

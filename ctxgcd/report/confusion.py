@@ -13,9 +13,9 @@ from ctxgcd.report.grid import Cell, Grid
 from ctxgcd.report.page import Figure
 from ctxgcd.report.thumbnails import pixel_map
 
-READABLE = 24  # maximum number of classes whose names fit beside a matrix
+READABLE = 24  # maximum number of classes with names shown in a matrix
 BLUE = (0, 84, 147)
-COMMONEST = 20
+MOST_FREQUENT = 20
 
 Counts = NDArray[np.int64]
 
@@ -58,19 +58,19 @@ def matrix(counts: Counts, names: Sequence[str], caption: str) -> Matrix | Figur
     return Matrix(caption, names[: len(counts)], names, lines)
 
 
-def commonest(counts: Counts, names: Sequence[str]) -> Grid:
+def most_frequent(counts: Counts, names: Sequence[str]) -> Grid:
     """Return the largest off-diagonal counts."""
     wrong = counts.copy()
     np.fill_diagonal(wrong, 0)
-    order = np.argsort(-wrong, axis=None, kind="stable")[:COMMONEST]
+    order = np.argsort(-wrong, axis=None, kind="stable")[:MOST_FREQUENT]
     lines = []
     for row, column in zip(*np.unravel_index(order, wrong.shape), strict=True):
         if count := wrong[row, column]:
             share = count / counts[row].sum()
             text = Cell(f"{100 * share:.1f}", share=float(share))
             lines.append([Cell(names[row]), Cell(names[column]), Cell(f"{count:,}"), text])
-    head = ["True class", "Taken for", "Images", "% of the true class"]
-    return Grid("Commonest confusions", head, lines, numbers_from=2)
+    head = ["True class", "Predicted class", "Images", "% of the true class"]
+    return Grid("Most frequent confusions", head, lines, numbers_from=2)
 
 
 def per_class(counts: Counts, names: Sequence[str], old: Sequence[bool]) -> Grid:
@@ -87,5 +87,5 @@ def per_class(counts: Counts, names: Sequence[str], old: Sequence[bool]) -> Grid
         accuracy = Cell(f"{100 * right:.1f}", share=float(right))
         kind = "Old" if old[number] else "New"
         lines.append([Cell(names[number]), Cell(kind), Cell(often), Cell(f"{row.sum():,}"), accuracy])
-    head = ["Class", "Old or New", "Else taken for", "Images", "Accuracy"]
-    return Grid("Accuracy of each class, in percent", head, lines, numbers_from=3)
+    head = ["Class", "Old or New", "Most frequent confusion", "Images", "Accuracy"]
+    return Grid("Accuracy per class, in percent", head, lines, numbers_from=3)

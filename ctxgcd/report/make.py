@@ -9,11 +9,11 @@ from typing import Any
 from ctxgcd.config import Params
 from ctxgcd.images.packed import open_packed, pixels_file
 from ctxgcd.pipeline.runs import Run
-from ctxgcd.pipeline.tables import SHOWN, asked_runs, existing_metrics, planned_rows, shown_run
+from ctxgcd.pipeline.tables import SHOWN, existing_metrics, planned_rows, requested_runs, shown_run
 from ctxgcd.pipeline.targets import benchmark_files
 from ctxgcd.report.grid import Cell, Grid, grid_of_listing
 from ctxgcd.report.page import Block, Notes, Section, png, write_page
-from ctxgcd.report.run_section import confusion_sections, embedding_block, failings, gallery_blocks, read_made
+from ctxgcd.report.run_section import confusion_sections, embedding_block, gallery_blocks, read_made, warnings_of
 from ctxgcd.report.tables import table_grids
 from ctxgcd.tables.audit import audit, audit_listing
 from ctxgcd.tables.display import benchmark_name, method_name
@@ -22,23 +22,23 @@ from ctxgcd.tables.status import status, status_listing
 from ctxgcd.utils.files import read_object, read_rows
 
 HEADINGS = {"main": "Main table", "ablation": "Ablation", "sensitivity": "Sensitivity", "statistics": "Statistics"}
-HEADINGS |= {"terms": "Loss terms", "unknowns": "What the paper leaves open", "speed": "Faster settings"}
+HEADINGS |= {"terms": "Loss terms", "unknowns": "Choices that the paper does not specify", "speed": "Faster settings"}
 FIGURES = {
-    "curves": "Loss terms over epochs: mean over seeds, in a band from the least to the largest seed.",
-    "sensitivity": "Accuracy against each parameter, mean ± std over seeds.",
-    "embedding": "Features of D^u by true class and by prediction (t-SNE).",
+    "curves": "Loss terms over epochs. Line: mean over seeds; band: minimum to maximum.",
+    "sensitivity": "Accuracy as a function of each parameter, mean ± std over seeds.",
+    "embedding": "t-SNE of the features of D^u, coloured by true class and by prediction.",
 }
 
-HOW_TO_READ = [
+DEFINITIONS = [
     "D^l: the labelled images. D^u: the unlabelled images, whose classes are predicted.",
-    "Old: a class with images in D^l, or the images of D^u of such a class. New: a class without images in D^l, or its "
-    "images. All: every image of D^u.",
-    "K: the number of classes that a run assumes, Old and New together: true, estimated, or given.",
-    "v2: the clustering accuracy that papers compare. Clusters and classes are matched one to one over all images, "
-    "so that most images are correct; Old and New are the shares of correct images under this same matching.",
-    "±: the standard deviation over n runs that differ only in their training seed.",
-    "The CSV of a table is results/NAME.csv, such as results/main_fashion.csv. The section Statistics of a benchmark "
-    "shows results/statistics_BENCHMARK.csv.",
+    "Old: the classes with images in D^l, or their images in D^u. New: the classes without images in D^l, or their "
+    "images. All: all images of D^u.",
+    "K: the number of classes, Old and New together, that a run uses. It is true, estimated or given.",
+    "v2: the clustering accuracy reported in papers. Clusters are assigned to classes one to one such that the number "
+    "of correct images is maximal over all images; Old and New use the same assignment.",
+    "±: standard deviation over n runs with different training seeds.",
+    "The CSV file of a table is results/NAME.csv, such as results/main_fashion.csv or, for the section Statistics, "
+    "results/statistics_BENCHMARK.csv.",
 ]
 
 
@@ -59,17 +59,17 @@ def make_report(params: Params, stores: Mapping[str, str], out: Path) -> None:
     tables = [table_grids(params, table, results) for table, of in params.tables.items() if len(of) > 1]
     over_several = [Section(grids[0].title, grids) for grids in tables if grids]
     every = [run for of in runs.values() for run in of]
-    how = Section("How to read this page", [Notes(HOW_TO_READ)], folded=True)
+    definitions = Section("Definitions", [Notes(DEFINITIONS)], folded=True)
     whole = [
-        Section("Summary", sections=[how, Section("What there is", _summary(params, runs, absent))]),
-        *([Section("Tables over several benchmarks", sections=over_several)] if over_several else []),
+        Section("Summary", sections=[definitions, Section("Available results", _summary(params, runs, absent))]),
+        *([Section("Tables of several benchmarks", sections=over_several)] if over_several else []),
         *filter(None, found.values()),
-        Section("The published numbers", sections=_published(params)),
+        Section("Published numbers", sections=_published(params)),
     ]
     count = sum(1 for of in runs.values() if of)
     counted = f"{_counted(len(every), 'run')} on {_counted(count, 'benchmark')}"
     write_page("ctxgcd: results", f"Generalized Category Discovery with contextual losses. {counted}.", whole, out)
-    gaps = f". No results yet for {absent}." if absent else ""
+    gaps = f". No results for {absent}." if absent else ""
     print(f"{out} written: {counted}{gaps}")
 
 
@@ -111,20 +111,20 @@ def _summary(params: Params, runs: Mapping[str, Sequence[dict[str, Any]]], absen
     libraries = dict.fromkeys(name for run in every for name in run["environment"] if name != "device")
     versions = [f"{name} {values(run['environment'].get(name, '-') for run in every)}" for name in libraries]
     head = ["Benchmark", "Device", "Commit", "Runs", "Rows", "Seeds", "Minutes"]
-    grid = Grid("Runs that exist", head, [[Cell(text) for text in line] for line in lines], numbers_from=3)
-    notes = [f"Made with {', '.join(versions)}."] if versions else ["No run has finished yet."]
-    notes += _left_over(params, runs)
-    notes += [f"No results yet for {absent}."] if absent else []
+    grid = Grid("Runs", head, [[Cell(text) for text in line] for line in lines], numbers_from=3)
+    notes = [f"Versions: {', '.join(versions)}."] if versions else ["There are no finished runs."]
+    notes += _not_in_tables(params, runs)
+    notes += [f"No results for {absent}."] if absent else []
     return [*([grid] if lines else []), Notes(notes)]
 
 
-def _left_over(params: Params, runs: Mapping[str, Sequence[dict[str, Any]]]) -> list[str]:
+def _not_in_tables(params: Params, runs: Mapping[str, Sequence[dict[str, Any]]]) -> list[str]:
     """Return a note on runs that are in no table, such as those of an experiment."""
     seeds: dict[str, list[int]] = {}
     for benchmark, of in runs.items():
-        asked = asked_runs(params, benchmark) if of else set()
+        in_tables = requested_runs(params, benchmark) if of else set()
         for run in of:
-            if Run(benchmark, run["row"], run["seed"]) not in asked:
+            if Run(benchmark, run["row"], run["seed"]) not in in_tables:
                 seeds.setdefault(f"{benchmark_name(benchmark)}: {method_name(run['row'])}", []).append(run["seed"])
     rows = "; ".join(f"{row} (seed {', '.join(map(str, sorted(own)))})" for row, own in seeds.items())
     count, every = sum(map(len, seeds.values())), sum(map(len, runs.values()))
@@ -140,7 +140,7 @@ def _benchmark(
     grids = {table: table_grids(params, table, results) for table in tables}
     inner = [Section(HEADINGS[table.partition("_")[0]], of) for table, of in grids.items() if of]
     cells = [cell for grid in grids[f"sensitivity_{benchmark}"] for line in grid.lines for cell in line]
-    hollow = " Hollow: as published." if any(cell.published for cell in cells) else ""
+    hollow = " Hollow markers: published values." if any(cell.published for cell in cells) else ""
     captions = FIGURES | {"sensitivity": FIGURES["sensitivity"] + hollow}
     figures = {name: results / "figures" / f"{name}_{benchmark}.png" for name in FIGURES}
     drawn = [png(file, captions[name]) for name, file in figures.items() if file.is_file()]
@@ -150,14 +150,14 @@ def _benchmark(
     made = read_made(Path(shown.folder), results / "splits" / f"{benchmark}.csv", packed)
     if made:
         own_metrics = [run for run in runs if (run["row"], run["seed"]) == (shown.row, shown.seed)]
-        said = [line for run in own_metrics for line in failings(run)]
-        which = Notes([f"Only of the run {method_name(shown.row)}, seed {shown.seed}.", *said])
-        looked = [
+        said = [line for run in own_metrics for line in warnings_of(run)]
+        which = Notes([f"Run: {method_name(shown.row)}, seed {shown.seed}.", *said])
+        parts = [
             Section("Embedding", [embedding_block(made)]),
             *confusion_sections(made),
-            Section("Gallery of the classes", gallery_blocks(made)),
+            Section("Class gallery", gallery_blocks(made)),
         ]
-        inner += [Section(one.title, [which, *one.blocks]) for one in looked]
+        inner += [Section(one.title, [which, *one.blocks]) for one in parts]
     if not inner and not runs:
         return None
     return Section(benchmark_name(benchmark), _gaps(params, benchmark, made is None, results), inner)
@@ -170,17 +170,17 @@ def _gaps(params: Params, benchmark: str, without_run: bool, results: Path) -> l
     if duplicates.is_file():
         kinds = read_rows(duplicates, usecols=["kind"])["kind"].value_counts()
         pairs = [f"{kinds.get(kind, 0):,} {kind}" for kind in ("equal", "near")]
-        of = "the labelled, the unlabelled and the test ones"
-        said.append(f"Pairs of images that occur in two of {of}: {' and '.join(pairs)}.")
+        parts = "labelled, unlabelled and test images"
+        said.append(f"Pairs of duplicate images across {parts}: {' and '.join(pairs)}.")
     wanted = [Path(file) for file in benchmark_files(params, benchmark)]
     wanted = [file for file in wanted if file.suffix in (".csv", ".png")]
     runs = [Path(file) for file in benchmark_files(params, benchmark) if file.endswith("metrics.json")]
     if absent := dict.fromkeys(file.stem for file in wanted if not file.exists()):
-        said.append(f"Missing: {', '.join(absent)}; run `snakemake benchmark_{benchmark}` to make all files.")
+        said.append(f"Missing: {', '.join(absent)}; run `snakemake benchmark_{benchmark}` to create them.")
     if lacking := sum(not run.exists() for run in runs):
         said.append(f"{lacking} of the {len(runs)} runs of the main rows are missing.")
     if without_run:
-        said.append(f"No confusion, embedding and gallery: the first seed of {method_name(SHOWN)} is missing.")
+        said.append(f"No confusion matrix, embedding and gallery: the first seed of {method_name(SHOWN)} is missing.")
     return [Notes(said)] if said else []
 
 
@@ -189,6 +189,6 @@ def _published(params: Params) -> list[Section]:
     planned = planned_rows(params)
     state = status_listing(status(planned, existing_metrics(params, planned), PAPER_KEYS.values()))
     return [
-        Section("Audit: do they agree with themselves?", [grid_of_listing(audit_listing(audit()))], folded=True),
-        Section("State: which of them are reproduced", [grid_of_listing(state)], folded=True),
+        Section("Audit: consistency of All, Old and New", [grid_of_listing(audit_listing(audit()))], folded=True),
+        Section("State of reproduction", [grid_of_listing(state)], folded=True),
     ]

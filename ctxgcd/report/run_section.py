@@ -19,7 +19,7 @@ from ctxgcd.pipeline.code import reached
 from ctxgcd.pipeline.paths import EMBEDDINGS
 from ctxgcd.plots.embedding import project, read_features
 from ctxgcd.plots.palette import in_places
-from ctxgcd.report.confusion import commonest, confusion, matrix, per_class
+from ctxgcd.report.confusion import confusion, matrix, most_frequent, per_class
 from ctxgcd.report.embedding import embedding
 from ctxgcd.report.gallery import Gallery, Group, Picture, distances, first
 from ctxgcd.report.page import Block, Notes, Section
@@ -66,11 +66,11 @@ def read_made(folder: Path, split: Path, store: Packed | None) -> Made | None:
     return Made(rows, kept, features, len(listed), names, old, store)
 
 
-def failings(metrics: Mapping[str, Any]) -> list[str]:
+def warnings_of(metrics: Mapping[str, Any]) -> list[str]:
     """Return notes on empty clusters and collapsed projections from a run's metrics.json."""
-    k, empty = metrics["K"], metrics["clusters"]["unlabelled"]["empty_clusters"]
-    collapse = "Its projections collapsed: all were nearly equal, so the contrastive and context losses had no effect."
-    said = [f"{empty} of the {k} assumed classes have no image, so {k - empty} were found."] if empty else []
+    classes, empty = metrics["K"], metrics["clusters"]["unlabelled"]["empty_clusters"]
+    collapse = "The projections collapsed (nearly equal), so the contrastive and context losses had almost no effect."
+    said = [f"{empty} of the K = {classes} classes have no image; {classes - empty} were found."] if empty else []
     return said + ([collapse] if metrics.get("collapsed") else [])
 
 
@@ -78,10 +78,10 @@ def confusion_sections(made: Made) -> list[Section]:
     """Return the confusion matrix with the most frequent confusions, and the accuracy of each class."""
     true, matched = (made.rows[column].to_numpy("int64") for column in ("true_class", "matched_class"))
     counts = confusion(true, matched, made.classes)
-    caption = "True classes in rows, matched classes in columns, counts of images; shaded by the share of the row."
+    caption = "Number of images by true class (rows) and matched class (columns), shaded by the share of the row."
     return [
-        Section("Confusion", [matrix(counts, made.names, caption), commonest(counts, made.names)]),
-        Section("Accuracy of each class", [per_class(counts, made.names, made.old)]),
+        Section("Confusion matrix", [matrix(counts, made.names, caption), most_frequent(counts, made.names)]),
+        Section("Accuracy per class", [per_class(counts, made.names, made.old)]),
     ]
 
 
@@ -122,9 +122,7 @@ def _projected(features: NDArray[np.float32]) -> NDArray[np.float32]:
 def gallery_blocks(made: Made) -> list[Block]:
     """Return the clusters of D^u, those matched to new classes first, each group sorted by decreasing size."""
     if made.store is None:
-        return [
-            Notes(["No pictures: the packed images are not in work/stores. Any training of this benchmark packs them."])
-        ]
+        return [Notes(["No images: work/stores has no packed images. Any training of this benchmark packs them."])]
     kept, rows = made.kept, made.rows
     cluster = kept["predicted"].to_numpy("int64")
     distance, margin = distances(made.features, cluster)
@@ -149,13 +147,13 @@ def gallery_blocks(made: Made) -> list[Block]:
         )
         groups.append(group)
     said = [
-        "One entry for each non-empty cluster of D^u, named by its matched class. Most typical: nearest to the mean of "
-        "the cluster's features. Least certain: the mean of another cluster is almost as near, or nearer. Purity: "
-        "share of the most frequent true class."
+        "One entry for each non-empty cluster of D^u, named after its matched class. Most typical: smallest distance "
+        "to the mean feature of the cluster. Least certain: smallest difference between the distances to the nearest "
+        "other mean and to the own mean. Purity: share of the most frequent true class."
     ]
     if len(order) > MOST_GROUPS:
         said.append(
-            f"The first {MOST_GROUPS} of {len(order)} clusters: new classes before old ones, large before small."
+            f"The first {MOST_GROUPS} of {len(order)} clusters are shown: new classes first, sorted by decreasing size."
         )
     return [Notes(said), Gallery(groups)]
 

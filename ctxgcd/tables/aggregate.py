@@ -83,11 +83,11 @@ def scores_of(
     ]
     frame = pd.DataFrame(lines, columns=columns).astype(dict.fromkeys(QUANTITIES, float))
     for benchmark in benchmarks:
-        _must_agree(frame[frame["benchmark"] == benchmark], benchmark, agree)
+        _require_equal(frame[frame["benchmark"] == benchmark], benchmark, agree)
     return frame.sort_values("seed", kind="stable")
 
 
-def _must_agree(frame: pd.DataFrame, where: str, columns: Sequence[str]) -> None:
+def _require_equal(frame: pd.DataFrame, where: str, columns: Sequence[str]) -> None:
     """Raise UserError if runs to be averaged or compared differ in one of the columns."""
     for column in columns:
         if frame[column].nunique(dropna=False) > 1:
@@ -102,9 +102,9 @@ def _must_agree(frame: pd.DataFrame, where: str, columns: Sequence[str]) -> None
             )
 
 
-def must_be_alike(runs: pd.DataFrame, where: str) -> None:
+def must_agree(runs: pd.DataFrame, where: str) -> None:
     """Raise UserError unless the runs of one row, set and metric differ only in their seeds, without duplicates."""
-    _must_agree(runs, where, ["K", "K_source", "epoch", "images"])
+    _require_equal(runs, where, ["K", "K_source", "epoch", "images"])
     if runs["seed"].duplicated().any():
         raise UserError(f"{where}: the seeds {list(runs['seed'])} have a duplicate; give each run once")
 
@@ -162,7 +162,7 @@ def long_table(metrics: list[dict[str, Any]], *, table: str, rows: list[str], be
         order = [*product(SETS, METRICS), *groups]
         for key in sorted({COMPARED, *[INDUCTIVE] * bool(groups), *groups}, key=order.index):
             group = groups.get(key, runs.iloc[:0])
-            must_be_alike(group, f"{benchmark}/{row}")
+            must_agree(group, f"{benchmark}/{row}")
             published = published_value(table, benchmark, row) if key == COMPARED else None
             entry = {"benchmark": benchmark, "method": row, "set": key[0], "metric": key[1]}
             if not len(group):

@@ -45,18 +45,18 @@ def audit_listing(rows: pd.DataFrame) -> Listing:
         for _, row in wrong.iterrows()
     ]
     return Listing(
-        title=f"Published rows that disagree with themselves: {len(wrong)} of {len(rows)}",
-        head=["Table", "Benchmark", "Method", "All", "Old", "New", "All by Old and New", "Difference"],
+        title=f"Inconsistent published rows: {len(wrong)} of {len(rows)}",
+        head=["Table", "Benchmark", "Method", "All", "Old", "New", "All computed from Old and New", "Difference"],
         lines=lines,
         notes=[
             "Accuracy v2 counts the matched images of D^u once, so All is w_old * Old + (1 - w_old) * New, where w_old "
-            "is the share of Old images in D^u, which the split fixes; means over seeds keep it. A row is listed where "
-            f"the printed All is more than {TOLERANCE:.2f} points away, which is what rounding three numbers allows. "
-            "Such a row mixes numbers of different runs, sets or assignments, or holds a slip; which one cannot be "
-            "told from outside, so a difference from it says little.",
-            "Where w_old is known within bounds only, All by Old and New is a range and the difference is from its "
-            "nearer end. " + " ".join(f"{benchmark_name(b)}: {why}." for b, why in _bounds(rows)),
-            "All numbers are published ones, in percent; the CSV beside this table has every row.",
+            "is the share of Old images in D^u, which is fixed by the split. The equation also holds for means over "
+            f"seeds. A row is listed if its published All differs by more than {TOLERANCE:.2f} points, the largest "
+            "possible effect of rounding. Such a row combines numbers of different runs, image sets or assignments, or "
+            "contains an error; the cause is unknown, so comparisons with it are unreliable.",
+            "If only bounds of w_old are known, the computed All is a range, and the difference is to its nearer end. "
+            + " ".join(f"{benchmark_name(b)}: {why}." for b, why in _bounds(rows)),
+            "All numbers are published values in percent. The CSV file of this table contains every row.",
         ],
         numbers_from=3,
     )

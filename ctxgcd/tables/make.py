@@ -17,9 +17,9 @@ TITLES = {
     "main": "Clustering accuracy (v2, percent) on the unlabelled images of {}",
     "ablation": "Ablation of the context losses on {}",
     "sensitivity": "Sensitivity of the full method on {}",
-    "statistics": "Differences from SimGCD on {}, seed by seed",
-    "unknowns": "What the paper leaves open, on {}: differences between rows, seed by seed",
-    "speed": "What faster settings change on {}: differences between rows, seed by seed",
+    "statistics": "Paired differences from SimGCD on {}",
+    "unknowns": "Choices that the paper does not specify, on {}: paired differences between rows",
+    "speed": "Faster settings on {}: paired differences between rows",
     "terms": "Size of each loss term on {}",
 }
 
@@ -35,7 +35,7 @@ def make_table(metrics: list[dict[str, Any]], request: dict[str, Any], stem: Pat
     note = request["note"]
     if absent := ", ".join(map(benchmark_name, request["absent"])):
         title = f"Partial: {title}"
-        note = f"Not the whole table: neither data nor finished runs of {absent} were here. {note}".strip()
+        note = f"Incomplete: there are no data and no finished runs of {absent}. {note}".strip()
     if kind in ("statistics", *PAIRED):
         frame = statistics(metrics, pairs=request["pairs"], benchmark=benchmarks[0])
         write_listing(frame, statistics_listing(frame, title), stem)

@@ -12,22 +12,22 @@ def _list(lines: pd.DataFrame) -> str:
     return ", ".join(dict.fromkeys(lines["label"]))
 
 
-def _said(lines: pd.DataFrame, what: pd.Series) -> str:
-    """Return a property once if all rows share it, else each value with its rows."""
+def _values(lines: pd.DataFrame, what: pd.Series) -> str:
+    """Return a value once if all rows share it, else each value with its rows."""
     groups = [(str(value), lines.loc[group.index]) for value, group in what.groupby(what, sort=False)]
     return " and ".join(value if len(groups) == 1 else f"{value} ({_list(group)})" for value, group in groups)
 
 
 def _benchmark_note(key: str, lines: pd.DataFrame) -> str:
-    """Return what the numbers of one benchmark were measured on: images, K and its source, epoch."""
+    """Return a note on one benchmark: its number of images, K and its source, and the epoch."""
     made = lines[lines["n"] > 0]
     if made.empty:
-        return f"{benchmark_name(key)}: no runs yet."
+        return f"{benchmark_name(key)}: no runs."
     epochs = made["epoch"].dropna()
     facts = [
-        _said(made, made["images"].map("{:,}".format)) + " images",
-        "K = " + _said(made, made["K"].astype(str) + " (" + made["K_source"] + ")"),
-        *(["scored at epoch " + _said(made, epochs.astype(str))] if len(epochs) else []),
+        _values(made, made["images"].map("{:,}".format)) + " images",
+        "K = " + _values(made, made["K"].astype(str) + " (" + made["K_source"] + ")"),
+        *(["scored at epoch " + _values(made, epochs.astype(str))] if len(epochs) else []),
     ]
     return f"{benchmark_name(key)}: {'; '.join(facts)}."
 
@@ -40,7 +40,7 @@ def collapsed_note(lines: pd.DataFrame) -> list[str]:
         f"{_list(group)}{f' on {benchmark_name(str(b))}' if several else ''}: seed {str(seeds).replace(' ', ', ')}"
         for (b, seeds), group in groups
     ]
-    what = "Collapsed (all projections alike at the end, so that contrastive and context losses train next to nothing)"
+    what = "Collapsed (projections nearly equal in the last epoch; contrastive and context losses had almost no effect)"
     return [f"{what}: {'; '.join(said)}."] if said else []
 
 
@@ -71,8 +71,8 @@ def _environment_note(lines: pd.DataFrame) -> list[str]:
                 named = group.assign(label=group["benchmark"])  # one value per benchmark: name no rows
             else:
                 named = group.assign(label=group["label"] + (" on " + group["benchmark"] if several else ""))
-            said.append(f"{key} {_said(named, named['value'])}")
-    return [f"Mixed environments: {'; '.join(said)}."] if said else []
+            said.append(f"{key} {_values(named, named['value'])}")
+    return [f"Different environments: {'; '.join(said)}."] if said else []
 
 
 def _test_note(long: pd.DataFrame) -> str:
@@ -80,8 +80,8 @@ def _test_note(long: pd.DataFrame) -> str:
     absent = [benchmark_name(b) for b in dict.fromkeys(long.loc[long["note"] == NO_TEST, "benchmark"])]
     without = f"; {', '.join(absent)}: {NO_TEST}, so its inductive values are empty" if absent else ""
     return (
-        f"Other metrics and the official test part are in the CSV beside this table{without}. Whether rows differ by "
-        "more than chance is said by statistics_BENCHMARK."
+        f"The CSV file of this table also contains the other metrics and the official test part{without}. "
+        "statistics_BENCHMARK tests whether differences between rows are significant."
     )
 
 
@@ -92,18 +92,18 @@ def notes_of(long: pd.DataFrame, lines: pd.DataFrame, *, note: str, scope: str, 
         long: the whole long table.
         lines: those of its lines that the table shows, with their `label`.
         note: the table's own note, which comes first.
-        scope: the set of values that are compared, such as "each column".
+        scope: the values that are compared, such as "each column".
     """
     measure = (
         "Clustering accuracy v2 in percent on the unlabelled training images, mean ± std over n seeds "
-        "(ddof = 1; no std at n = 1; n is a/b where it differs by benchmark). "
+        "(ddof = 1; no std for n = 1; n is written a/b if it differs between benchmarks). "
         f"Bold: best measured value of {scope}; underlined: second."
     )
     notes = [note, measure]
     if has_published:
         notes.append(
-            "Published: as printed in the paper; ≈ our mean is inside, ↑ above, ↓ below the band of two "
-            "standard errors (SimGCD's published std stands in for the paper's); no sign: no band."
+            "Published: the value in the paper. Our mean is ≈ within, ↑ above or ↓ below two standard errors of it "
+            "(with SimGCD's published std, because the paper gives none); no sign: no standard error is known."
         )
     notes += [_benchmark_note(str(key), group) for key, group in lines.groupby("benchmark", sort=False)]
     notes += collapsed_note(lines) + _environment_note(lines[lines["n"] > 0]) + _missing_note(lines)

@@ -11,7 +11,7 @@ import pandas as pd
 from numpy.typing import NDArray
 from scipy import stats
 
-from ctxgcd.tables.aggregate import COMPARED, must_be_alike, scores_of
+from ctxgcd.tables.aggregate import COMPARED, must_agree, scores_of
 from ctxgcd.tables.display import method_name
 from ctxgcd.tables.listing import Listing
 from ctxgcd.tables.notes import collapsed_note
@@ -34,7 +34,7 @@ COLUMNS = [
     "collapsed",
 ]
 COLUMNS += [f"{q}_{m}" for q in QUANTITIES for m in MEASURES]
-NOTHING, UNDEFINED = "no difference seen", "not defined"
+NOT_SIGNIFICANT, UNDEFINED = "no difference seen", "not defined"
 
 
 def paired(differences: NDArray[np.float64]) -> dict[str, Any]:
@@ -54,7 +54,7 @@ def paired(differences: NDArray[np.float64]) -> dict[str, Any]:
     without_spread = 1.0 if mean == 0 else 0.0
     p = 2 * float(stats.t.sf(abs(mean) / (std / sqrt(n)), n - 1)) if std > 0 else without_spread
     low, high = mean - half, mean + half
-    verdict = "helps" if low > 0 else "hurts" if high < 0 else NOTHING
+    verdict = "helps" if low > 0 else "hurts" if high < 0 else NOT_SIGNIFICANT
     measures = {"difference": mean, "std": std, "low": low, "high": high}
     return {**measures, "detectable": half, "p": p, "verdict": verdict}
 
@@ -78,7 +78,7 @@ def statistics(metrics: Sequence[Mapping[str, Any]], *, pairs: Mapping[str, str]
     scores = scores_of(metrics, [*pairs, *pairs.values()], [benchmark], agree=("split_sha256",))
     scores = scores[(scores["set"] == COMPARED[0]) & (scores["metric"] == COMPARED[1])]
     for row, runs in scores.groupby("row"):
-        must_be_alike(runs, f"{benchmark}/{row}")
+        must_agree(runs, f"{benchmark}/{row}")
     entries = []
     for row, against in pairs.items():
         base, own = (scores[scores["row"] == name].set_index("seed") for name in (against, row))
@@ -91,8 +91,8 @@ def statistics(metrics: Sequence[Mapping[str, Any]], *, pairs: Mapping[str, str]
             "metric": COMPARED[1],
         }
         entry |= {"n": len(common), "seeds": " ".join(map(str, common))}
-        dead = set(own.index[own["collapsed"].astype(bool)]) | set(base.index[base["collapsed"].astype(bool)])
-        entry["collapsed"] = " ".join(map(str, sorted(dead & set(common))))
+        collapsed = set(own.index[own["collapsed"].astype(bool)]) | set(base.index[base["collapsed"].astype(bool)])
+        entry["collapsed"] = " ".join(map(str, sorted(collapsed & set(common))))
         for quantity in QUANTITIES if len(common) else ():
             entry |= {key: own[key].iloc[0] for key in ("K", "K_source", "epoch")} | {"K_against": base["K"].iloc[0]}
             differences = (own.loc[common, quantity] - base.loc[common, quantity]).to_numpy("float64")
@@ -132,15 +132,16 @@ def statistics_listing(frame: pd.DataFrame, title: str) -> Listing:
             )
     return Listing(
         title=title,
-        head=["Row", "Images", "n", "Means", "Difference", "95% interval", "Could show", "p (Holm)", "Verdict"],
+        head=["Row", "Images", "n", "Means", "Difference", "95% interval", "Detectable", "p (Holm)", "Verdict"],
         lines=lines,
         notes=[
-            "Points of clustering accuracy v2 on the unlabelled training images, means over n seeds of the row / the "
-            "other row, and of the difference at the same seed: both saw the same sampled images, views and starting "
-            "heads, unless the rows differ in one of these or are not trained.",
-            "Interval: two-sided 95% t interval. Helps or hurts: it excludes 0. Could show: half of it, the smallest "
-            "mean difference that so many seeds could have told from none; nothing where all seeds differ alike. Holm: "
-            "p corrected for this table's rows.",
+            "Clustering accuracy v2 in percent on the unlabelled training images. Means: of the row / of the row that "
+            "it is compared with, over n seeds. Difference: mean of the paired differences, in percentage points. Two "
+            "runs with the same seed have the same sampled images, views and initial heads, unless the rows differ in "
+            "one of these or are not trained.",
+            "Interval: two-sided 95% t interval. Verdict: helps or hurts if the interval excludes 0. Detectable: half "
+            "the width of the interval, the smallest mean difference that is significant with this number and spread "
+            "of seeds; empty if the differences of all seeds are equal. Holm: p corrected for all rows of this table.",
             *_control_note(frame),
             *_k_note(frame),
             *collapsed_note(frame.assign(label=frame["method"].map(method_name))),
@@ -151,7 +152,7 @@ def statistics_listing(frame: pd.DataFrame, title: str) -> Listing:
 
 def _control_note(frame: pd.DataFrame) -> list[str]:
     control = frame["method"].str.endswith("-zero").any()
-    return ["Both weights 0 is the control: it computes everything and must not differ."] * bool(control)
+    return ["Both weights 0: a control with the same computations, which must not differ."] * bool(control)
 
 
 def _k_note(frame: pd.DataFrame) -> list[str]:
@@ -160,6 +161,8 @@ def _k_note(frame: pd.DataFrame) -> list[str]:
     known = made["K"].astype(str) + " (" + made["K_source"] + ")"
     other = made["K"] != made["K_against"]
     known[other] += " against " + made.loc[other, "K_against"].astype(str)
-    groups = {k: made.loc[group.index, "method"].map(method_name) for k, group in known.groupby(known, sort=False)}
-    said = [k if len(groups) == 1 else f"{k}: {', '.join(names)}" for k, names in groups.items()]
+    groups = {
+        text: made.loc[group.index, "method"].map(method_name) for text, group in known.groupby(known, sort=False)
+    }
+    said = [text if len(groups) == 1 else f"{text}: {', '.join(names)}" for text, names in groups.items()]
     return [f"K = {'; '.join(said)}."] if said else []

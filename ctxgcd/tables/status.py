@@ -1,4 +1,4 @@
-"""The state of published rows: reproduced (with the device), planned, or not possible here."""
+"""The state of published rows: reproduced (with the device), planned, or not supported."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from ctxgcd.tables.layout import VERDICT_SIGNS
 from ctxgcd.tables.listing import Listing
 from ctxgcd.tables.published import QUANTITIES, load, paper_keys, paper_table
 
-REPRODUCED, PLANNED, IMPOSSIBLE = "reproduced", "only planned", "not possible here"
-NO_METHOD = "this method is not built"
-NOT_ASKED = "params.yaml lists no such row that this benchmark can have"
+REPRODUCED, PLANNED, UNSUPPORTED = "reproduced", "planned", "not supported"
+NO_METHOD = "this method is not implemented"
+NOT_LISTED = "params.yaml lists no such row for this benchmark"
 COLUMNS = ["table", "benchmark", "method", "row", "state", "K", "K_source", "n", "device", "why"]
 COLUMNS += [f"{q}_{of}" for q in QUANTITIES for of in ("published", "mean", "std", "difference", "verdict")]
 
@@ -43,7 +43,7 @@ def status(planned: Iterable[Mapping[str, Any]], metrics: list[dict[str, Any]], 
         one = ours.get((row["table"], row["benchmark"], row["method"]))
         if one is None:
             base = row["method"].partition("[")[0]
-            entry |= {"state": IMPOSSIBLE, "why": NOT_ASKED if base in set(built) else NO_METHOD}
+            entry |= {"state": UNSUPPORTED, "why": NOT_LISTED if base in set(built) else NO_METHOD}
         else:
             entry |= _state(one, [run for run in metrics if run["seed"] in one["seeds"]])
         lines.append(entry)
@@ -58,7 +58,7 @@ def _state(one: Mapping[str, Any], metrics: list[dict[str, Any]]) -> dict[str, A
     made = long[(long["set"] == COMPARED[0]) & (long["metric"] == COMPARED[1])].iloc[0]
     n, seeds = int(made["n"]), len(one["seeds"])
     entry = {"row": one["row"], "n": n, "state": REPRODUCED if n == seeds else PLANNED}
-    entry["why"] = "" if n == seeds else f"{n} of {seeds} runs are made"
+    entry["why"] = "" if n == seeds else f"{n} of {seeds} runs exist"
     if n:
         own = [run for run in metrics if (run["benchmark"], run["row"]) == (one["benchmark"], one["row"])]
         entry |= {key: made[key] for key in ("K", "K_source")}
@@ -79,24 +79,24 @@ def status_listing(frame: pd.DataFrame) -> Listing:
         ]
         for _, row in frame.iterrows()
     ]
-    said = ", ".join(f"{counts.get(state, 0)} {state}" for state in (REPRODUCED, PLANNED, IMPOSSIBLE))
+    said = ", ".join(f"{counts.get(state, 0)} {state}" for state in (REPRODUCED, PLANNED, UNSUPPORTED))
     return Listing(
         title=f"State of the {len(frame)} published rows: {said}",
         head=["Table", "Benchmark", "Published", "Our row", "State", "All", "Old", "New"],
         lines=lines,
         notes=[
-            "All, Old, New: as published, in percent (clustering accuracy v2 on the unlabelled training images). "
-            "In brackets, where we have one: our mean less it; ≈ inside, ↑ above, ↓ below the band of two standard "
-            "errors.",
-            "Reproduced: every seed of our row was run with the parameters asked for now. Only planned: it can be run, "
-            "and was not, or not with all its seeds. Not possible here: no row of ours corresponds to it.",
+            "All, Old, New: published clustering accuracy v2 in percent on the unlabelled training images. In "
+            "parentheses: our mean minus the published value, if our row was run; ≈ within, ↑ above or ↓ below two "
+            "standard errors.",
+            "Reproduced: all seeds of our row were run with the current parameters. Planned: the row can be run, but "
+            "some or all of its seeds are missing. Not supported: none of our rows corresponds to it.",
         ],
         numbers_from=5,
     )
 
 
 def _published(row: pd.Series, quantity: str) -> str:
-    """Return the published value, with our difference from it in brackets."""
+    """Return the published value, with our difference from it in parentheses."""
     published, difference = f"{row[f'{quantity}_published']:.1f}", row[f"{quantity}_difference"]
     if pd.isna(difference):
         return published

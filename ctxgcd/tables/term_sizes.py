@@ -64,11 +64,11 @@ def terms_listing(frame: pd.DataFrame, title: str) -> Listing:
         head=["Row", "Epoch", "n", *(term.head for term in terms.values())],
         lines=lines,
         notes=[
-            "Each weighted term beside the others, in percent: its size (without sign) / the norm of its gradient over "
-            "all trained parameters / over the backbone's tail alone, through which it changes the features that are "
-            "classified; each as a share of the sum over all terms, in an epoch's first batch, mean over n seeds.",
-            "Gradients of different terms may point against one another: a share says how large a term is, not what "
-            "it does. The released code's L_n has no gradient. Values, weights and spreads are in the CSV beside this.",
+            "Each weighted term in percent of the sum over all terms: absolute value / norm of the gradient over all "
+            "trained parameters / norm of the gradient over the backbone's tail only, which computes the classified "
+            "features. Measured in the first batch of an epoch; means over n seeds.",
+            "Gradients of different terms may cancel, so a share measures the size of a term, not its effect. L_n of "
+            "the released code has no gradient. The CSV file of this table also contains values, weights and stds.",
             *_started(frame),
         ],
         numbers_from=1,
@@ -87,4 +87,4 @@ def _started(frame: pd.DataFrame) -> list[str]:
         f"{' and '.join(group['term'])} of {method_name(str(method))} from epoch {start}"
         for (method, start), group in late.groupby(["method", "active_from"], sort=False)
     ]
-    return [f"Terms act from epoch 0, but {'; '.join(said)}."] if said else []
+    return [f"Terms that start after epoch 0: {'; '.join(said)}."] if said else []

@@ -43,8 +43,8 @@ def compare(ours: pd.DataFrame, reference: pd.DataFrame, table: str) -> pd.DataF
     return joined.assign(difference=joined.ours - joined.reference)
 
 
-def _named(benchmark: str, method: str, where: str, metric: str, k: str, n: str, part: str) -> str:
-    return f"{method} on {benchmark} ({where} {metric}, {part}, K = {k}, n = {n})"
+def _named(benchmark: str, method: str, where: str, metric: str, classes: str, n: str, part: str) -> str:
+    return f"{method} on {benchmark} ({where} {metric}, {part}, K = {classes}, n = {n})"
 
 
 def verdict(compared: dict[str, pd.DataFrame]) -> tuple[str, bool]:
@@ -54,7 +54,7 @@ def verdict(compared: dict[str, pd.DataFrame]) -> tuple[str, bool]:
         apart = frame.difference.abs()
         worst, equal = frame.iloc[int(apart.to_numpy().argmax())], int((apart == 0).sum())
         where = f" ({worst.method}, {worst['set']} {worst.metric}, {worst.part})" if apart.max() > 0 else ""
-        lines.append(f"{table}: {equal} of {len(frame)} means equal, farthest {apart.max():.2f} points{where}")
+        lines.append(f"{table}: {equal} of {len(frame)} means equal, max. difference {apart.max():.2f} points{where}")
     largest = max(frame.difference.abs().max() for frame in compared.values())
     good = bool(largest <= TOLERANCE)
     said = "all within" if good else "NOT all within"

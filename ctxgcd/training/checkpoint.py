@@ -49,24 +49,24 @@ def save(path: Path, kind: str, content: Mapping[str, Any]) -> None:
     weights.save(path, {"kind": kind, "schema": SCHEMAS[kind], "digest": digest(content), **content})
 
 
-def load(path: Path, kind: str, anew: str = "delete it to restart the training") -> dict[str, Any]:
+def load(path: Path, kind: str, advice: str = "delete it to restart the training") -> dict[str, Any]:
     """Read a file written by `save`. Raises UserError for a damaged file, another kind or another schema.
 
-    anew: advice in these messages.
+    advice: advice in these messages.
     """
     try:
         content = torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:  # pickle raises many types of errors for an invalid file
-        raise UserError(f"{path} is damaged or was not written by ctxgcd ({type(error).__name__}); {anew}") from None
+        raise UserError(f"{path} is damaged or was not written by ctxgcd ({type(error).__name__}); {advice}") from None
     if not isinstance(content, dict) or content.pop("kind", None) != kind:
-        raise UserError(f"{path} is not a file of kind {kind}; give the right file, or {anew}")
+        raise UserError(f"{path} is not a file of kind {kind}; give the right file, or {advice}")
     if (schema := content.pop("schema", None)) != SCHEMAS[kind]:
         raise UserError(
-            f"{path} has schema {schema}, but this version reads schema {SCHEMAS[kind]}; {anew}, or see "
+            f"{path} has schema {schema}, but this version reads schema {SCHEMAS[kind]}; {advice}, or see "
             "docs/migration.md"
         )
     if content.pop("digest", None) != digest(content):
-        raise UserError(f"{path} is damaged: its content does not match its digest; {anew}")
+        raise UserError(f"{path} is damaged: its content does not match its digest; {advice}")
     return content
 
 

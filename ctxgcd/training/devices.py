@@ -13,13 +13,13 @@ from torch import nn
 from ctxgcd.errors import UserError
 from ctxgcd.models.precision import computing
 from ctxgcd.training.device_locks import borrowed
-from ctxgcd.training.processes import is_a_started_one
+from ctxgcd.training.processes import is_child_process
 
 # glibc's mallopt: parameter, value.
 NO_MAPPED_BLOCKS, NEVER_TRIM = (-4, 0), (-1, 2**31 - 1)
 
 
-def compute_alike(device: torch.device) -> None:
+def make_deterministic(device: torch.device) -> None:
     """Set PyTorch to deterministic computation, as fast as possible."""
     torch.use_deterministic_algorithms(True, warn_only=True)
     # In this mode, PyTorch fills new memory before it is written; no result depends on it, and it takes time.
@@ -75,7 +75,7 @@ def borrowed_devices(count: int) -> Iterator[list[torch.device]]:
         return
     # Makes the order of sums in CUDA products deterministic; it is read at the first product.
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
-    if is_a_started_one():
+    if is_child_process():
         yield [torch.device("cuda", int(number)) for number in os.environ[TAKEN].split(",")]
         return
     # Locked by UUID, because the index depends on the devices that are visible to a process.

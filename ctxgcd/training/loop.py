@@ -18,27 +18,25 @@ EVERY = 5.0  # seconds between two progress lines
 def train(row: Row, inputs: StepInputs) -> None:
     """Train the remaining epochs of a run; before the first epoch, train the method's stage."""
     if not row.resume():
-        _before_the_first(row, inputs)
+        _before_first_epoch(row, inputs)
     elif inputs.processes.first:
         print(f"{row.title}  resumed after epoch {len(row.history)}", flush=True)
     inputs.processes.together()  # before a process writes the checkpoint that others resume from
-    first, begun, said = len(row.history), time.monotonic(), 0.0
+    first, start, printed = len(row.history), time.monotonic(), 0.0
     before = row.seconds
     with board(row.title, first) if inputs.processes.first else nullcontext() as show:
         for epoch in range(first, row.epochs):
             train_epoch(row, inputs, epoch)
             now = time.monotonic()
-            row.seconds = before + now - begun
+            row.seconds = before + now - start
             if show is None:
                 continue
             row.save()
             show(row.history[-1])
-            if now - said > EVERY or epoch == row.epochs - 1:
-                said = now
-                left, loss = (now - begun) / (epoch + 1 - first) * (row.epochs - epoch - 1), row.history[-1]["loss"]
+            if now - printed > EVERY or epoch == row.epochs - 1:
+                printed = now
+                left, loss = (now - start) / (epoch + 1 - first) * (row.epochs - epoch - 1), row.history[-1]["loss"]
                 print(f"{row.title}  epoch {epoch + 1}/{row.epochs}  loss {loss:.3f}  {_clock(left)} left", flush=True)
-    if inputs.processes.first:
-        print(f"{row.title}  {row.summary()}", flush=True)
 
 
 def train_epoch(row: Row, inputs: StepInputs, epoch: int) -> None:
@@ -53,7 +51,7 @@ def train_epoch(row: Row, inputs: StepInputs, epoch: int) -> None:
     row.end(len(plan.steps))
 
 
-def _before_the_first(row: Row, inputs: StepInputs) -> None:
+def _before_first_epoch(row: Row, inputs: StepInputs) -> None:
     """Train the stage on the same network with a separate checkpoint, then let the method prepare the network."""
     if stage := row.method.stage():
         state = row.state_file.with_name(f"stage-{row.state_file.name}")

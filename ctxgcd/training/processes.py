@@ -85,7 +85,7 @@ def started(devices: Sequence[torch.device]) -> Iterator[tuple[Processes, torch.
     from lightning_fabric.plugins.environments import LightningEnvironment
 
     on_cuda = devices[0].type == "cuda"
-    if is_a_started_one():
+    if is_child_process():
         Thread(target=_end_with, args=(os.getppid(),), daemon=True).start()
     which = [device.index for device in devices] if on_cuda else len(devices)
     # Set explicitly, because in a SLURM job Fabric would expect SLURM to have started all processes.
@@ -95,7 +95,7 @@ def started(devices: Sequence[torch.device]) -> Iterator[tuple[Processes, torch.
     try:
         yield Processes(fabric.global_rank, fabric.world_size), fabric.device
     except UserError:
-        if is_a_started_one():  # the first process reports errors that affect all processes
+        if is_child_process():  # the first process reports errors that affect all processes
             time.sleep(10)
         raise
 
@@ -107,6 +107,6 @@ def _end_with(parent: int) -> None:
     os._exit(1)
 
 
-def is_a_started_one() -> bool:
+def is_child_process() -> bool:
     """Return whether another process of the same training started this one."""
     return int(os.environ.get("LOCAL_RANK", "0")) > 0

@@ -65,7 +65,7 @@ class Row:
         self.epoch, lr = look.epoch, self.method.learning_rate(look.epoch)
         check_rate(self.method, lr)
         self.method.schedule(self.optimisers, look.epoch)
-        self.told = {"epoch": look.epoch, "lr": lr, **plan.logged}
+        self.logged = {"epoch": look.epoch, "lr": lr, **plan.logged}
         self.sums: dict[str, Tensor] = {}
         self.finite: dict[str, Tensor] = {}  # steps before the sum of a term is not finite
         self.network.train()
@@ -94,7 +94,7 @@ class Row:
     def end(self, steps: int) -> None:
         """Add the epoch to the history. Raises UserError if the loss is not finite or the method violates a rule."""
         self.network.eval()
-        row = {**self.told, **{name: float(total) / steps for name, total in self.sums.items()}}
+        row = {**self.logged, **{name: float(total) / steps for name, total in self.sums.items()}}
         if not math.isfinite(row["loss"]):
             kept = f"the checkpoint of epoch {self.epoch - 1} is kept" if self.epoch else "no checkpoint is kept"
             raise UserError(
@@ -136,16 +136,6 @@ class Row:
         self.history, self.shares = state["history"], state["shares"]
         self.seconds, self.steps = state["seconds"], state["steps"]
         return True
-
-    def summary(self) -> str:
-        """Return one line with the first epoch of each term and its shares of loss and gradient in the last epoch."""
-        started, last = self.method.terms(), self.shares[-1]["terms"]
-        loss_and_gradient = {name: f"{of['loss_share']:.1%} / {of['gradient_share']:.1%}" for name, of in last.items()}
-        said = [
-            f"{name} {text}" + f" (from epoch {started[name]})" * (started[name] > 0)
-            for name, text in loss_and_gradient.items()
-        ]
-        return f"share of loss / gradient in epoch {self.shares[-1]['epoch']}: {', '.join(said)}"
 
     def _first_not_finite(self) -> str:
         """Return the first step with a loss that is not finite, and the terms that are not finite in it."""

@@ -103,4 +103,4 @@ class StepInputs:
         images = len(features)
         own = self.processes.share(images)
         progress = Progress("neighbours", own.stop - own.start, after=PATIENCE)
-        return self.processes.gather(nearest(features, k, own, told=progress.add), images)
+        return self.processes.gather(nearest(features, k, own, report=progress.add), images)

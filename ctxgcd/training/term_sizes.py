@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -40,3 +41,17 @@ def shares(
         for of in found.values():
             of[f"{size}_share"] = abs(of[size]) / total if total else 0.0
     return found
+
+
+def summary(run: Mapping[str, Any]) -> str:
+    """Return one line with each term's shares of loss and gradient in the last epoch, and its first epoch.
+
+    run: the content of run.json of a trained run.
+    """
+    last, start = run["shares"][-1], run["active_from"]
+    terms = [
+        f"{name} {of['loss_share']:.1%} / {of['gradient_share']:.1%}"
+        + f" (from epoch {start[name]})" * (start[name] > 0)
+        for name, of in last["terms"].items()
+    ]
+    return f"share of loss / gradient in epoch {last['epoch']}: {', '.join(terms)}"

@@ -22,7 +22,7 @@ from ctxgcd.models.network import TailNetwork
 from ctxgcd.models.precision import has_bf16
 from ctxgcd.pipeline import run_cache
 from ctxgcd.training import checkpoint
-from ctxgcd.training.devices import compute_alike
+from ctxgcd.training.devices import make_deterministic
 from ctxgcd.training.load import load_backbone, open_cropper, placed
 from ctxgcd.training.loop import train
 from ctxgcd.training.processes import ALONE, Processes
@@ -60,12 +60,12 @@ def run(
         processes: processes that share the work; the first one writes the files.
     """
     torch.set_num_threads(parameters["threads"])
-    compute_alike(device)
+    make_deterministic(device)
     if processes.first and parameters["precision"] == "bf16" and not has_bf16(device):
         print("warning: this device has no bfloat16 instructions; precision float32 is faster", flush=True)
     if processes.first:
         clear_unfinished(state)
-    begun = time.monotonic()
+    start = time.monotonic()
     by_id = split.sort_values("id")
     unlabelled, test = (split.loc[split.role == role, "id"].to_numpy() for role in ("unlabelled", "test"))
     sample = np.sort(np.random.RandomState(0).permutation(unlabelled)[:SAMPLE])
@@ -75,9 +75,9 @@ def run(
         history, features = [], frozen[sample]
         columns: tuple[str, ...] = ("epoch", "loss")
         final: dict[str, Any] = {"centres": torch.from_numpy(centres)}
-        told: dict[str, Any] = {"epoch": 0, "active_from": {}, "shares": [], "trainable": {}}
+        facts: dict[str, Any] = {"epoch": 0, "active_from": {}, "shares": [], "trainable": {}}
     else:
-        row, inputs = _begun(method, by_id, files, state, device, about, processes)
+        row, inputs = _prepared(method, by_id, files, state, device, about, processes)
         train(row, inputs)
         features_of = partial(inputs.features, row.network)
         ids = [torch.tensor(part, device=device) for part in (unlabelled, test, sample)]
@@ -86,7 +86,7 @@ def run(
         clusters, of_test = (part.cpu().numpy() for part in (discovery.unlabelled, discovery.test))
         features, columns = features_of(ids[2]).cpu().numpy(), tuple(row.method.columns())
         history, final = row.history, {"network": row.network.state_dict(), **discovery.found}
-        told = {
+        facts = {
             "epoch": parameters["epochs"] - 1,
             "active_from": row.method.terms(),
             "shares": row.shares,
@@ -98,7 +98,7 @@ def run(
         }
     if not processes.first:
         return
-    if told.get("collapsed"):
+    if facts.get("collapsed"):
         print(
             f"warning: {row.title}: the projections have collapsed, so the losses on them have almost no effect; try a "
             "wider projector or a smaller lr",
@@ -112,22 +112,22 @@ def run(
     with replacing(made / "embeddings.npz") as temporary:
         np.savez_compressed(temporary, ids=sample, features=features.astype(np.float16))
     checkpoint.save(made / "final.pt", "ctxgcd-model", {"parameters": parameters, **about, **final})
-    told |= {
+    facts |= {
         **about,
         **(provenance or {}),
-        "seconds": round(time.monotonic() - begun, 2),
+        "seconds": round(time.monotonic() - start, 2),
         **peak_memory_mb(device),
         "environment": environment(device),
         "commit": commit(),
         "parameters": parameters,
     }
-    write_text(made / "run.json", json.dumps(told, indent=1) + "\n")
+    write_text(made / "run.json", json.dumps(facts, indent=1) + "\n")
     run_cache.keep(state)
     for left in (*state.glob("*last.pt"), *state.glob("*last_history.csv")):  # of the stage too
         left.unlink(missing_ok=True)
 
 
-def _begun(
+def _prepared(
     method: Method,
     by_id: pd.DataFrame,
     files: Mapping[str, Path],
@@ -146,7 +146,7 @@ def _begun(
                 f"benchmark {parameters['benchmark']}, row {parameters['row']}: the method overrides `cut`, so cached "
                 "views cannot be used; set view_bank to 0"
             )
-        bank = placed(load_kept(files["view_bank"], (bank_size * len(labels),)), "view bank", device)
+        bank = placed(load_kept(files["view_bank"], (bank_size * len(labels),)), "cached views", device)
         test_view = placed(load_kept(files["test_view"], (len(by_id),)), "cached test views", device)
         views: BankViews | FreshViews = BankViews(bank.view(bank_size, len(labels), *bank.shape[1:]), test_view)
     else:

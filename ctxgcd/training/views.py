@@ -96,8 +96,8 @@ class FreshViews:
             self.kept = self._place(self._made(ids[:1]))
         if self.kept is None:
             return self._made(ids).float()
-        asked = ids.cpu()
-        missing = asked[~self.known[asked]]
+        on_host = ids.cpu()
+        missing = on_host[~self.known[on_host]]
         for part in missing.split(BATCH) if len(missing) else ():
             self.kept[part.to(self.kept.device)] = self._made(part.to(ids.device)).to(self.kept.device)
         self.known[missing] = True

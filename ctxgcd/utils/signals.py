@@ -117,6 +117,6 @@ def stop_jobs_too() -> None:
         signal.signal(number, stop)
 
 
-def told_to_stop() -> bool:
+def stop_requested() -> bool:
     """Return whether a signal stopped the Snakemake process."""
     return bool(_stopped)

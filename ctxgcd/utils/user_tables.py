@@ -147,8 +147,8 @@ def read_table(file: Path, first_line: str) -> Table:
         )
     head = _head(str(file), first)
     width = len(head)
-    if odd := next(((number, row) for number, row in rows if len(row) < width or any(row[width:])), None):
-        raise UserError(f"{file} line {odd[0]} has {len(odd[1])} columns, but expected {width}; correct the line")
+    if wrong := next(((number, row) for number, row in rows if len(row) < width or any(row[width:])), None):
+        raise UserError(f"{file} line {wrong[0]} has {len(wrong[1])} columns, but expected {width}; correct the line")
     content = [row[:width] for _, row in rows]
     return Table(str(file), pd.DataFrame(content, [number for number, _ in rows], head, dtype="str"))
 
@@ -243,7 +243,7 @@ def several_forms(names: Iterable[str]) -> dict[str, list[str]]:
     return {whole: forms for whole, forms in _forms(names).items() if len(forms) > 1}
 
 
-def told_alike(paths: Iterable[str]) -> list[str]:
+def note_unicode_forms(paths: Iterable[str]) -> list[str]:
     """Return a sentence on images whose names differ only in their Unicode form, if there are any."""
     several = several_forms(paths)
     return [f"different images whose names differ only in their Unicode form: {listed(several)}"] if several else []

@@ -33,7 +33,7 @@ from ctxgcd.tables.listing import write_listing
 assert Path(ctxgcd.__file__).is_relative_to(sys.argv[1]), ctxgcd.__file__
 manifest = READERS["sheet"].manifest(folder_of("embedded/fashion"))
 write_listing(audit(), audit_listing(audit()), Path("audit"))
-print(ctxgcd.__version__, class_lists.load("cub").k, len(manifest), len(audit()))
+print(ctxgcd.__version__, class_lists.load("cub").num_classes, len(manifest), len(audit()))
 """
 
 

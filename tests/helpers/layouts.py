@@ -56,7 +56,7 @@ def write_fixture(
     writers[name](root / name, Painter(seed), train_per_class, test_per_class)
     if benchmark in ("imagenet", "imagenet_1k"):
         return {"train": 100 * train_per_class + 900 * min(2, train_per_class), "test": 1000 * test_per_class}
-    k = class_lists.load(benchmark).k
+    k = class_lists.load(benchmark).num_classes
     return {"train": k * train_per_class, "test": k * test_per_class}
 
 

@@ -109,7 +109,7 @@ def test_tables_of_what_is_here(project: Path) -> None:
     for file in FILES[1:]:
         text = (project / file).read_text(encoding="utf-8")
         assert "Partial: " in text
-        assert "neither data nor finished runs of CUB, FGVC-Aircraft were here" in text
+        assert "there are no data and no finished runs of CUB, FGVC-Aircraft" in text
 
     # The whole table is still to be made; what was made is not made again, not even without its data.
     planned = snakemake(project, "-n", f"results/{TABLE}.csv")[1]

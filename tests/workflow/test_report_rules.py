@@ -40,12 +40,12 @@ def test_report_shows_what_exists_and_asks_for_nothing(finished: Project) -> Non
     assert result.code == 0, result.output
     assert set(result.jobs) == {"report", "total"}
     page = (finished.folder / "results/report.html").read_text(encoding="utf-8")
-    for shown in ("Clustering accuracy (v2, percent)", "Confusion", "Gallery of the classes", "1 run on 1 benchmark"):
+    for shown in ("Clustering accuracy (v2, percent)", "Confusion", "Class gallery", "1 run on 1 benchmark"):
         assert shown in page
     assert page.count("<use ") == len(NAMES) * IMAGES - IMAGES  # D^u: all but half of the two labelled classes
     absent = ", ".join(f"{name}_{OWN}" for name in ("ablation", "sensitivity", "statistics", "terms", "curves"))
     assert f"Missing: {absent}, duplicates_{OWN}; run `snakemake benchmark_{OWN}` to make all files." in page
-    assert "No results yet for CUB; " in page
+    assert "No results for CUB; " in page
     assert NAMES[0] not in page
     for told in (ARTIST, str(finished.folder), str(finished.data)):
         assert told not in page

@@ -3,8 +3,8 @@
 with reported(job=False):
     named = [rule.name for rule in workflow.rules if not rule.has_wildcards()]
     targets.refuse_unknown_rules(TARGETS, named)
-    if available.asked_for(TARGETS):
-        print(JOBS.at_hand.told(), file=sys.stderr)
+    if available.depends_on_data(TARGETS):
+        print(JOBS.available_tables.summary(), file=sys.stderr)
     # With a default storage provider: its folder, and the path under which the rules know its files.
     stored = workflow.storage_settings
     through, known_as = "", ""

@@ -27,19 +27,19 @@ rule table:
     params:
         stem=lambda w, output: os.path.splitext(output[0])[0],
         request=lambda w: json.dumps(JOBS.table(f"{w.kind}_{w.name}")),
-        asked=lambda w, input: " ".join(JOBS.parameters_of(input)),
+        hashes=lambda w, input: " ".join(JOBS.parameters_of(input)),
         code=code.script("make_table").hash,
     message:
         "Making the table {wildcards.kind}_{wildcards.name}"
     shell:
         "python workflow/scripts/make_table.py --request {params.request:q} --stem {params.stem:q}"
-        " --metrics {input:q} --asked {params.asked} 2>&1 | tee {log:q}"
+        " --metrics {input:q} --hashes {params.hashes} 2>&1 | tee {log:q}"
 
 
 # A main table of its available benchmarks, in a separate folder, so that it is not mistaken for the complete table.
 use rule table as partial_table with:
     input:
-        lambda w: metrics_of(JOBS.at_hand.runs(f"{w.kind}_{w.name}")),
+        lambda w: metrics_of(JOBS.available_tables.runs(f"{w.kind}_{w.name}")),
     output:
         paths.partial_table_files("{kind}_{name}"),
     log:
@@ -51,10 +51,10 @@ use rule table as partial_table with:
         stem=lambda w, output: os.path.splitext(output[0])[0],
         request=lambda w: json.dumps(
             JOBS.table(
-                f"{w.kind}_{w.name}", JOBS.at_hand.lacking(f"{w.kind}_{w.name}")
+                f"{w.kind}_{w.name}", JOBS.available_tables.lacking(f"{w.kind}_{w.name}")
             )
         ),
-        asked=lambda w, input: " ".join(JOBS.parameters_of(input)),
+        hashes=lambda w, input: " ".join(JOBS.parameters_of(input)),
         code=code.script("make_table").hash,
     message:
         "Making the partial table {wildcards.kind}_{wildcards.name}"
@@ -62,7 +62,7 @@ use rule table as partial_table with:
 
 rule available_tables:
     input:
-        lambda w: JOBS.at_hand.files(),
+        lambda w: JOBS.available_tables.files(),
         paths.table_files("audit_published"),
     message:
         "Complete tables are in results/, partial tables in results/available/"
@@ -80,13 +80,13 @@ rule summary:
     conda:
         "../envs/ctxgcd.yaml"
     params:
-        asked=lambda w, input: " ".join(JOBS.parameters_of(input)),
+        hashes=lambda w, input: " ".join(JOBS.parameters_of(input)),
         code=code.script("summarize_scores").hash,
     message:
         "Summarising the scores of {wildcards.benchmark}"
     shell:
         "python workflow/scripts/summarize_scores.py --benchmark {wildcards.benchmark} --out {output:q} --metrics {input:q}"
-        " --asked {params.asked} 2>&1 | tee {log:q}"
+        " --hashes {params.hashes} 2>&1 | tee {log:q}"
 
 
 rule audit_published:

@@ -29,15 +29,15 @@ def main() -> None:
     if not torch.cuda.is_available():
         raise UserError("no CUDA device is visible to torch; run this on a machine with a GPU (`make bench` on a CPU)")
     prepare(arguments)
-    device, out, begun = torch.device("cuda"), arguments.out, time.monotonic()
+    device, out, start = torch.device("cuda"), arguments.out, time.monotonic()
     rows = bench([*training.works(device), clusters.WORKS[0]], out / "steps.csv", arguments.scale, device)
     rows += utilisation(rows, device, torch.cuda.get_device_name(device))
     rows += budget(out / "budget.csv", device)
     write_rows(out / "steps.csv", WORK_COLUMNS, rows)
     waits = kernels(out / "kernels.txt", device)
-    told = environment(device) | {"commit": commit(), "waits": waits, "seconds": round(time.monotonic() - begun)}
-    write_text(out / "environment.json", json.dumps(told, indent=1) + "\n")
-    print(json.dumps(told))
+    facts = environment(device) | {"commit": commit(), "waits": waits, "seconds": round(time.monotonic() - start)}
+    write_text(out / "environment.json", json.dumps(facts, indent=1) + "\n")
+    print(json.dumps(facts))
 
 
 if __name__ == "__main__":

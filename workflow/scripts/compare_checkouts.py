@@ -69,18 +69,18 @@ def main() -> None:
     parser.add_argument("--seeds", nargs="+", type=int, default=(0, 1))
     parser.add_argument("--ways", nargs="+", choices=WAYS, default=tuple(WAYS), help="default: all")
     arguments = parser.parse_args()
-    asked: dict[str, list[str]] = {}
+    runs_of: dict[str, list[str]] = {}
     for way in arguments.ways:
         rows = filter(None, map(WAYS[way].row, arguments.rows))
-        asked[way] = [f"{row}/seed{seed}" for row in rows for seed in arguments.seeds]
+        runs_of[way] = [f"{row}/seed{seed}" for row in rows for seed in arguments.seeds]
     with tempfile.TemporaryDirectory(prefix="ctxgcd-") as temporary:
         folders = [Path(temporary) / side for side in ("base", "other")]
         sides = list(zip((arguments.base, arguments.other), folders, strict=True))
         for checkout, folder in sides:
             copy(checkout, folder)
         for checkout, folder in sides:
-            make(checkout, folder, asked)
-        sys.exit(not compare(asked, *folders))
+            make(checkout, folder, runs_of)
+        sys.exit(not compare(runs_of, *folders))
 
 
 def copy(checkout: str, folder: Path) -> None:
@@ -104,12 +104,12 @@ def copy(checkout: str, folder: Path) -> None:
             shutil.copy(source / name, folder / name)
 
 
-def make(checkout: str, folder: Path, asked: Mapping[str, Sequence[str]]) -> None:
+def make(checkout: str, folder: Path, runs_of: Mapping[str, Sequence[str]]) -> None:
     """Make the runs ROW/seedN of each way and move them to FOLDER/made/WAY. Raises UserError if snakemake fails."""
-    for way, runs in asked.items():
+    for way, runs in runs_of.items():
         if not runs:
             continue
-        begun = time.monotonic()
+        start = time.monotonic()
         targets = [str(RUNS / run / "run.json") for run in runs]
         done = subprocess.run(
             [sys.executable, "-m", "snakemake", *targets, *WAYS[way].words],
@@ -128,20 +128,20 @@ def make(checkout: str, folder: Path, asked: Mapping[str, Sequence[str]]) -> Non
         (folder / "made").mkdir(exist_ok=True)
         (folder / RUNS).rename(folder / "made" / way)
         shutil.rmtree(folder / "work/runs")  # otherwise, a run of the same name would be reused
-        print(f"{checkout}: {way}, {len(runs)} runs in {time.monotonic() - begun:.0f} s", flush=True)
+        print(f"{checkout}: {way}, {len(runs)} runs in {time.monotonic() - start:.0f} s", flush=True)
 
 
-def compare(asked: Mapping[str, Sequence[str]], base: Path, other: Path) -> bool:
+def compare(runs_of: Mapping[str, Sequence[str]], base: Path, other: Path) -> bool:
     """Print one line for each run; return whether all are equal."""
     different = 0
-    for way, runs in asked.items():
+    for way, runs in runs_of.items():
         for run in runs:
             one, two = (content(side / "made" / way / run) for side in (base, other))
             unequal = sorted(name for name in one.keys() | two.keys() if one.get(name) != two.get(name))
             different += bool(unequal)
             said = f"DIFFERENT ({len(unequal)} of {len(one.keys() | two.keys())}): {', '.join(unequal)}"
             print(f"{way:10} {run}: {said if unequal else f'equal ({len(one)})'}")
-    total = sum(map(len, asked.values()))
+    total = sum(map(len, runs_of.values()))
     print(f"{different} of {total} runs differ" if different else f"all {total} runs are equal, bit for bit")
     return not different
 

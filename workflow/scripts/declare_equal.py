@@ -60,8 +60,8 @@ def main() -> None:
         if same := [name for name in only if name not in changed]:
             raise UserError(f"{same[0]} does not differ from {arguments.since}; remove it, or {hint}")
         steps = {step: code.reached(*roots) for step, roots in code.steps().items()}
-        asked = {name for of in steps.values() for name in of.modules} if arguments.only is None else set(only)
-        kept = {name: digest for name, digest in new.items() if name in asked or name in parts}
+        wanted = {name for of in steps.values() for name in of.modules} if arguments.only is None else set(only)
+        kept = {name: digest for name, digest in new.items() if name in wanted or name in parts}
         if declared := declare(old, kept, parts, arguments.reason):
             print(f"{counted(len(declared), 'module')} declared equal: {', '.join(declared)}")
             print(f"commit {FILE.relative_to(code.ROOT)} with the change")
@@ -79,8 +79,8 @@ def main() -> None:
 def _steps(folder: Path) -> dict[str, dict[str, str]]:
     """Return the digests of the modules of each step, computed by another checkout's code; empty for an old version."""
     words = [sys.executable, "-c", ASK]
-    told = subprocess.run(words, cwd=folder, env=os.environ | {"PYTHONPATH": str(folder)}, capture_output=True)
-    return {} if told.returncode else json.loads(told.stdout)
+    done = subprocess.run(words, cwd=folder, env=os.environ | {"PYTHONPATH": str(folder)}, capture_output=True)
+    return {} if done.returncode else json.loads(done.stdout)
 
 
 def _difference(before: dict[str, str] | None, now: code.Code) -> str:

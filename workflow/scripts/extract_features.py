@@ -14,7 +14,7 @@ from ctxgcd.models.backbone import cut
 from ctxgcd.models.features import extract_test_view, extract_view_bank
 from ctxgcd.pipeline import code
 from ctxgcd.pipeline.paths import Features
-from ctxgcd.pipeline.possible import check_asked
+from ctxgcd.pipeline.possible import check_requested
 from ctxgcd.training.devices import borrowed_devices
 from ctxgcd.training.load import load_backbone, open_cropper
 from ctxgcd.utils.reporting import reported
@@ -35,7 +35,7 @@ def main() -> None:
     torch.set_num_threads(arguments.threads)
     of: Features = arguments.kind
     images = int((read_split(arguments.split).part == "train").sum())
-    check_asked(arguments.split.stem, images)
+    check_requested(arguments.split.stem, images)
     with borrowed_devices(1) as [device]:
         cropper = open_cropper(arguments.parameters, arguments.store, device)
         of_protocol = partial(cut, tail_blocks=of.tail)

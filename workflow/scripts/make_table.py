@@ -16,9 +16,9 @@ def main() -> None:
     parser.add_argument("--request", type=json.loads, required=True, help="table, kind, rows, benchmarks, note as JSON")
     parser.add_argument("--stem", type=Path, required=True, help="path of the outputs without suffix")
     parser.add_argument("--metrics", type=Path, nargs="+", required=True)
-    parser.add_argument("--asked", nargs="+", required=True, help="hash of the parameters of each of these runs")
+    parser.add_argument("--hashes", nargs="+", required=True, help="hash of the parameters of each of these runs")
     arguments = parser.parse_args()
-    metrics = read_scores(arguments.metrics, arguments.asked)
+    metrics = read_scores(arguments.metrics, arguments.hashes)
     make_table(metrics, arguments.request, arguments.stem)
 
 

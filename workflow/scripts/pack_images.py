@@ -10,7 +10,7 @@ from ctxgcd.benchmarks.places import place_of
 from ctxgcd.benchmarks.split_file import read_split
 from ctxgcd.images.pack import pack
 from ctxgcd.pipeline import code
-from ctxgcd.pipeline.possible import check_asked
+from ctxgcd.pipeline.possible import check_requested
 from ctxgcd.utils.reporting import reported
 
 
@@ -26,7 +26,7 @@ def main() -> None:
     images = arguments.images
     code.refuse_changed(arguments.code, code.pack(images["reader"]))
     split = read_split(arguments.split)
-    check_asked(images["benchmark"], int((split.part == "train").sum()))
+    check_requested(images["benchmark"], int((split.part == "train").sum()))
     paths = split.sort_values("id").path.tolist()
     folder = place_of(images | arguments.place)
     digest = pack(images["reader"], folder, paths, images["resize"], arguments.out, arguments.workers)

@@ -1,4 +1,4 @@
-"""Write the state of every published row: reproduced, only planned or not possible, from the existing runs."""
+"""Write the state of every published row: reproduced, planned or not supported, from the existing runs."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ from ctxgcd.benchmarks.split import make_split, trial_split
 from ctxgcd.benchmarks.split_file import write_split
 from ctxgcd.pipeline.code import manifest as manifest_code
 from ctxgcd.pipeline.code import split as split_code
-from ctxgcd.pipeline.possible import check_asked
+from ctxgcd.pipeline.possible import check_requested
 from ctxgcd.utils.files import write_text
 from ctxgcd.utils.reporting import reported
 
@@ -44,7 +44,7 @@ def main() -> None:
     split = make_split(manifest, listed, **draw, drawn_order=reader.drawn_order, labelled_paths=labelled)
     if section.get("trial"):
         split = trial_split(split, **draw)
-    check_asked(section["benchmark"], int((split.part == "train").sum()))
+    check_requested(section["benchmark"], int((split.part == "train").sum()))
     write_split(split, arguments.out, arguments.hash)
     record = {
         "fingerprint": arguments.data,

@@ -17,9 +17,9 @@ def main() -> None:
     parser.add_argument("--benchmark", required=True)
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--metrics", type=Path, nargs="+", required=True)
-    parser.add_argument("--asked", nargs="+", required=True, help="hash of the parameters of each of these runs")
+    parser.add_argument("--hashes", nargs="+", required=True, help="hash of the parameters of each of these runs")
     arguments = parser.parse_args()
-    metrics = read_scores(arguments.metrics, arguments.asked)
+    metrics = read_scores(arguments.metrics, arguments.hashes)
     write_text(arguments.out, json.dumps(summary(metrics, arguments.benchmark), indent=1) + "\n")
 
 

@@ -19,8 +19,10 @@ from ctxgcd.pipeline.possible import check_k, check_possible
 from ctxgcd.pipeline.run_cache import kept
 from ctxgcd.training.checkpoint import owned
 from ctxgcd.training.devices import borrowed_devices
-from ctxgcd.training.processes import is_a_started_one, started
+from ctxgcd.training.processes import is_child_process, started
+from ctxgcd.training.term_sizes import summary
 from ctxgcd.training.train import run
+from ctxgcd.utils.files import read_object
 from ctxgcd.utils.reporting import reported
 from ctxgcd.utils.signals import stop_after
 
@@ -59,7 +61,7 @@ def main() -> None:
     files = {name: path for name in KEPT if (path := getattr(arguments, name))}
     state = run_cache.folder_of(arguments.work, own, parameters["row"])
     count = int(arguments.devices) if METHODS[parameters["method"]].trains else 1
-    first = not is_a_started_one()
+    first = not is_child_process()
     if first and arguments.minutes:
         stop_after(arguments.minutes)
     with owned(state) if first else nullcontext():
@@ -82,6 +84,9 @@ def main() -> None:
             )
         if first:
             run_cache.give(state, arguments.out)
+            made = read_object(arguments.out / "run.json", "shares", "active_from")
+            if made["shares"]:
+                print(summary(made), flush=True)
 
 
 if __name__ == "__main__":

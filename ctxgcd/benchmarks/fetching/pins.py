@@ -24,9 +24,9 @@ def write_pins(folder: Path, pins: Path) -> int:
     paths = sorted(_files(folder))
     if not paths:
         raise UserError(f"{folder} contains no files to pin; put the data there first")
-    if odd := [path for path in paths if "\n" in path or fault_of(path)]:
+    if wrong := [path for path in paths if "\n" in path or fault_of(path)]:
         raise UserError(
-            f"{folder} contains names with a line break or with bytes that are not UTF-8: {listed(odd)}; rename them"
+            f"{folder} contains names with a line break or with bytes that are not UTF-8: {listed(wrong)}; rename them"
         )
     write_text(pins, "".join(f"{digest}  {path}\n" for path, digest in _hashes(folder, paths)))
     return len(paths)

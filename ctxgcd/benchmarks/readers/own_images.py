@@ -17,7 +17,16 @@ from ctxgcd.benchmarks.readers.decoding import MissingData, as_seen, missing
 from ctxgcd.benchmarks.readers.reader import Reader, as_manifest, fault_of
 from ctxgcd.errors import UserError, nearest, shown
 from ctxgcd.names import PARTS, counted
-from ctxgcd.utils.user_tables import CLASS, PATH, in_one_form, listed, read_list, read_table, spelled, told_alike
+from ctxgcd.utils.user_tables import (
+    CLASS,
+    PATH,
+    in_one_form,
+    listed,
+    note_unicode_forms,
+    read_list,
+    read_table,
+    spelled,
+)
 
 # Image formats that are not supported; the user is told about such files.
 PICTURES = (".heic", ".heif", ".avif", ".jxl", ".gif", ".dng", ".cr2", ".cr3", ".nef", ".arw", ".raf", ".orf")
@@ -66,7 +75,7 @@ class OwnImages(Reader):
 
     def remarks(self, folder: Path, manifest: pd.DataFrame) -> list[str]:
         _, said = in_one_form(sorted({name for _, name, _ in self._rows(folder)}))
-        said += told_alike(manifest["path"])
+        said += note_unicode_forms(manifest["path"])
         if self.listing:
             return said
         known, lists = set(manifest["path"]), self.list_files(folder)
@@ -184,8 +193,8 @@ def images_below(folder: Path) -> list[str]:
         raise UserError(f"{folder} is not a folder; give the folder that contains the images")
     found = [path for path in _files(folder) if is_image(path) and not fault_of(path)]
     if not found:
-        odd = listed(misnamed(folder))
-        others = "; ".join(filter(None, [not_read(folder), odd and f"rename {odd}, in UTF-8, to include them"]))
+        invalid = listed(misnamed(folder))
+        others = "; ".join(filter(None, [not_read(folder), invalid and f"rename {invalid}, in UTF-8, to include them"]))
         raise UserError(
             f"{folder} contains no images; expected files that end in {', '.join(SUFFIXES)}{others and f' ({others})'}"
         )

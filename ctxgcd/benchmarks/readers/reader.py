@@ -130,10 +130,10 @@ def _refuse_odd(paths: Sequence[str], class_names: Sequence[str]) -> None:
     if not fault_of("\n".join((*paths, *set(class_names)))):
         return
     classes = {name: fault_of(name) for name in dict.fromkeys(class_names)}
-    odd = [name for name, fault in classes.items() if fault]
-    odd += [path for path, name in zip(paths, class_names, strict=True) if not classes[name] and fault_of(path)]
+    invalid = [name for name, fault in classes.items() if fault]
+    invalid += [path for path, name in zip(paths, class_names, strict=True) if not classes[name] and fault_of(path)]
     raise UserError(
-        f"names with a carriage return or with bytes that are not UTF-8 cannot be stored in a CSV: {listed(odd)}; "
+        f"names with a carriage return or with bytes that are not UTF-8 cannot be stored in a CSV: {listed(invalid)}; "
         "rename these files or classes"
     )
 

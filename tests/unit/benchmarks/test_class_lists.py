@@ -24,7 +24,7 @@ SIZES = {
 @pytest.mark.parametrize("name", SIZES)
 def test_sizes(name: str) -> None:
     loaded = class_lists.load(name)
-    assert (loaded.classes, len(loaded.old), loaded.k) == SIZES[name]
+    assert (loaded.classes, len(loaded.old), loaded.num_classes) == SIZES[name]
     assert (loaded.name, bool(loaded.source)) == (name, True)
 
 
@@ -57,7 +57,7 @@ def test_benchmark_lists_keep_their_order() -> None:
 
 def test_subset_keeps_order_and_names() -> None:
     cub = class_lists.load("cub").subset(range(50))
-    assert cub.k == 50
+    assert cub.num_classes == 50
     assert cub.old[:3] == (34, 11, 26)
     imagenet = class_lists.load("imagenet_100")
     small = imagenet.subset([imagenet.new[1], imagenet.old[2]])

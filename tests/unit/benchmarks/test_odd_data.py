@@ -132,7 +132,7 @@ def test_official_data_is_refused_in_one_sentence(
     folder = Path(shutil.copytree(official / name, tmp_path / name))
     fault(folder)
     listed = class_lists.load(name)
-    result = check(name, READERS[name], folder, listed, {"train": 2 * listed.k, "test": listed.k})
+    result = check(name, READERS[name], folder, listed, {"train": 2 * listed.num_classes, "test": listed.num_classes})
     assert not result.ready
     assert words in result.problem
     assert "\n" not in result.problem

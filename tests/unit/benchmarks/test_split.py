@@ -97,7 +97,7 @@ def test_official_counts(
         "unlabelled": unlabelled,
         "test": test,
     }
-    assert split["class_id"].max() == class_list.k - 1
+    assert split["class_id"].max() == class_list.num_classes - 1
     assert split[split["role"] == "unlabelled"]["old"].mean() == pytest.approx(w_old, abs=0.005)
     assert split[split["role"] == "labelled"]["old"].all()
 
@@ -135,7 +135,7 @@ def test_cub50_is_the_same_from_the_full_lists_and_from_its_own_folder(tmp_path:
     if not all(folder.is_dir() for folder in folders):
         pytest.skip("needs the CUB files in ../shared/data")
     class_list = class_lists.load("cub").subset(range(50))
-    assert class_list.k == 50
+    assert class_list.num_classes == 50
     hashes = set()
     for place, folder in enumerate(folders):
         split = split_of(READERS["cub"].manifest(folder), class_list)

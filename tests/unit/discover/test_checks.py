@@ -30,7 +30,7 @@ def test_one_labelled_class_of_a_handful_of_images(place: Place, tmp_path: Path)
     ("changes", "problem"),
     [
         ({"folder": Path("nowhere")}, "nowhere is not a folder"),
-        ({"settings": "quik"}, "--settings: unknown preset 'quik'; did you mean 'quick'"),
+        ({"preset": "quik"}, "--preset: unknown preset 'quik'; did you mean 'quick'"),
         ({"backbone": "efficientnet_lite", "weights": None}, "did you mean 'efficientnet_lite0'"),
         ({"weights": None}, f"--backbone {MODEL} requires weights"),
         ({"weights": Path("nowhere.pth")}, "weights of test_efficientnet: nowhere.pth does not exist"),

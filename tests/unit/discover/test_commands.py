@@ -68,7 +68,7 @@ def test_a_mistake_is_told_before_torch_is_loaded(tmp_path: Path) -> None:
         "all 2 images have a label": [*discover, "all.csv"],
         "--classes is 9": [*discover, "one.csv", "--classes", "9"],
         "weights of efficientnet_lite0: nowhere.pth does not exist": [*discover, "one.csv", "--weights", "nowhere.pth"],
-        "--settings": [*discover, "one.csv", "--settings", "fast"],
+        "--preset": [*discover, "one.csv", "--preset", "fast"],
         "--threshold is 2.0": ["predict", "model", ".", "--threshold", "2"],
         "model contains no model.pt": ["export", "model", "x.onnx"],
     }

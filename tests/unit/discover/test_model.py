@@ -23,20 +23,20 @@ MODEL, DIM, SIZE, IMAGES = "test_resnet", 96, 32, 48
 
 
 @pytest.fixture(scope="module")
-def settings(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The package's settings with one more, whose tail is an adapter."""
+def preset_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The package's presets with one more, whose tail is an adapter."""
     content = yaml.safe_load(presets.FILE.read_text(encoding="utf-8"))
     quick = content["presets"]["quick"]
     protocol = quick["protocol"] | {"tail": "adapter", "epochs": 9, "tail_lr_factor": 1.0}
     content["presets"]["adapter"] = quick | {"protocol": protocol}
-    file = tmp_path_factory.mktemp("settings") / "presets.yaml"
+    file = tmp_path_factory.mktemp("presets") / "presets.yaml"
     file.write_text(yaml.safe_dump(content), encoding="utf-8")
     return file
 
 
 @pytest.fixture(autouse=True)
-def _settings(settings: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(presets, "FILE", settings)
+def _presets(preset_file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(presets, "FILE", preset_file)
 
 
 @pytest.fixture(scope="module")
@@ -54,7 +54,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def discover(place: Path, out: str, classes: int | None = 4) -> dict[str, Any]:
-    of = {"backbone": MODEL, "weights": place / "backbone.pth", "size": SIZE, "settings": "adapter"}
+    of = {"backbone": MODEL, "weights": place / "backbone.pth", "size": SIZE, "preset": "adapter"}
     return api.discover(place / "photos", place / "labels.csv", out=place / out, classes=classes, **of)
 
 

@@ -86,7 +86,7 @@ def test_what_differs_is_told_by_the_options_of_the_command(tmp_path: Path, caps
     asked = {"images": "1", "classes": 4, "preset": "quick", "crop": 96, "resize": 110, "seed": 0}
     compute(tmp_path, asked, "old")
     Output(tmp_path, asked | {"preset": "long", "crop": 224, "resize": 256}).begin()
-    assert "with different settings, size; it is kept" in capsys.readouterr().out
+    assert "with different preset, size; it is kept" in capsys.readouterr().out
     Output(tmp_path, asked | {"lr": 0.1}).begin()  # of a version with another value
     assert "with different lr; it is kept" in capsys.readouterr().out
 

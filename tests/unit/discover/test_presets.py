@@ -13,7 +13,7 @@ from tests.helpers.discovery import Place
 
 
 @pytest.mark.slow
-def test_the_paper_settings_without_a_network(place: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_long_preset_without_a_network(place: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Weights that cannot be fetched are told before OUT is made, with the option that names a file of them."""
     (tmp_path / "mirror").mkdir()
     (tmp_path / "here").mkdir()
@@ -23,7 +23,7 @@ def test_the_paper_settings_without_a_network(place: Place, tmp_path: Path, monk
     with pytest.raises(
         UserError, match=r"pth cannot be downloaded .*; how to get it: download .* --weights FILE$"
     ) as raised:
-        place.discover(str(tmp_path / "out"), settings="long", backbone=None, weights=None)
+        place.discover(str(tmp_path / "out"), preset="long", backbone=None, weights=None)
     assert "params.yaml" not in str(raised.value)
     assert "data/raw" not in str(raised.value)
     assert not list((tmp_path / "here").iterdir())
@@ -31,7 +31,7 @@ def test_the_paper_settings_without_a_network(place: Place, tmp_path: Path, monk
     file.parent.mkdir(parents=True)
     file.write_bytes(b"damaged")
     with pytest.raises(UserError, match=r"delete it to download it again, or download .* --weights FILE$"):
-        place.discover(str(tmp_path / "out"), settings="long", backbone=None, weights=None)
+        place.discover(str(tmp_path / "out"), preset="long", backbone=None, weights=None)
     assert not (tmp_path / "out").exists()
 
 

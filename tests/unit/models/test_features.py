@@ -42,9 +42,9 @@ def test_what_kept_features_take_is_told_and_checked(
 ) -> None:
     cropper = cropper_of(packed, 20)
     extract_view_bank(flat(), cropper, 5, 3, 0, "bf16", tmp_path / "bank.npy")
-    assert "view bank, 3 views of 5 images: 15 x 1,200 x 2 bytes = 0 MiB" in capsys.readouterr().out
+    assert "3 cached views of 5 images: 15 x 1,200 x 2 bytes = 0 MiB" in capsys.readouterr().out
     monkeypatch.setattr("ctxgcd.utils.files.shutil.disk_usage", lambda folder: SimpleNamespace(free=35_999))
-    with pytest.raises(UserError, match=r"view bank, 3 views of 5 images needs 0 MB more; free space"):
+    with pytest.raises(UserError, match=r"3 cached views of 5 images needs 0 MB more; free space"):
         extract_view_bank(flat(), cropper, 5, 3, 0, "bf16", tmp_path / "full.npy")
     assert not (tmp_path / "full.npy").exists()
 

@@ -12,7 +12,7 @@ import pytest
 from ctxgcd.config import Params, parse
 from ctxgcd.errors import UserError
 from ctxgcd.pipeline import targets
-from ctxgcd.pipeline.possible import check_asked, check_k
+from ctxgcd.pipeline.possible import check_k, check_requested
 from ctxgcd.pipeline.resolve import limits_of, resolve
 from ctxgcd.pipeline.runs import Run
 from tests.helpers.params import edited
@@ -107,14 +107,14 @@ def test_own_images_that_are_not_counted_yet(committed: dict[str, Any], tmp_path
     ]
 
 
-def test_only_asked_runs_of_the_benchmark_are_refused(params: Params, monkeypatch: pytest.MonkeyPatch) -> None:
-    check_asked("cub", 1)  # nothing is asked for
+def test_only_requested_runs_of_the_benchmark_are_refused(params: Params, monkeypatch: pytest.MonkeyPatch) -> None:
+    check_requested("cub", 1)  # nothing is asked for
     limits = [resolve(params, "cub", row, 0) for row in ("kmeans", "simgcd")]
     monkeypatch.setenv("CTXGCD_RUNS", json.dumps([one | {"K": 4} for one in limits]))
-    check_asked("cub", 128)
-    check_asked("scars", 1)
-    assert "row simgcd: batch_size 128 exceeds the 127 training images" in told(lambda: check_asked("cub", 127))
-    assert "row kmeans: K is 4 but there are only 3" in told(lambda: check_asked("cub", 3))
+    check_requested("cub", 128)
+    check_requested("scars", 1)
+    assert "row simgcd: batch_size 128 exceeds the 127 training images" in told(lambda: check_requested("cub", 127))
+    assert "row kmeans: K is 4 but there are only 3" in told(lambda: check_requested("cub", 3))
 
 
 def test_what_is_just_possible(committed: dict[str, Any]) -> None:

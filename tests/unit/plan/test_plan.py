@@ -27,7 +27,7 @@ from ctxgcd.plan import rates, sizes
 from ctxgcd.plan.lines import KEPT, plan
 from ctxgcd.plan.plan import write_plan
 from ctxgcd.plan.rates import Measured, measured
-from ctxgcd.plan.work import Work, kept_views, work_of
+from ctxgcd.plan.work import Work, cached_views, work_of
 from ctxgcd.training import views
 from tests.helpers.places import ROOT
 
@@ -71,10 +71,10 @@ def test_kept_features_are_made_once_for_all_runs(params: Params) -> None:
     rows = ["kmeans", "simgcd", "full-paper", "simgcd+view_bank=0"]
     runs = [resolve(params, "fashion", row, seed) for row in rows for seed in (0, 1)]
     expected = {"test_view-tail0-float32": 2500, "test_view-tail1-float32": 2500}
-    assert kept_views(DEMO, runs) == expected | {"view_bank-tail1-views4-seed0-float32": 8000}
-    assert kept_views(DEMO, [resolve(params, "fashion", "simgcd+view_bank=0", 0)]) == {}
+    assert cached_views(DEMO, runs) == expected | {"view_bank-tail1-views4-seed0-float32": 8000}
+    assert cached_views(DEMO, [resolve(params, "fashion", "simgcd+view_bank=0", 0)]) == {}
     estimated = resolve(params, "fashion", "simgcd+view_bank=0+K=estimated", 0)
-    assert kept_views(DEMO, [estimated]) == {"test_view-tail0-float32": 2500}
+    assert cached_views(DEMO, [estimated]) == {"test_view-tail0-float32": 2500}
 
 
 def test_all_tables_cost_what_the_readme_says(params: Params) -> None:
@@ -321,13 +321,13 @@ def test_tables_of_what_is_here(params: Params) -> None:
     assert found.lacking("main_ssb") == ["scars", "aircraft"]
     assert {run.benchmark for run in found.runs("main_ssb")} == {"cub"}
     assert {run.benchmark for run in found.runs_behind("available_tables")} == {"cub", "herbarium_19", "imagenet_1k"}
-    assert "not available: scars: scars is missing" in found.told()
+    assert "not available: scars: scars is missing" in found.summary()
     assert {run.benchmark for run in found.runs("main_generic")} == {"cifar10", "cifar100", "imagenet_100"}
 
 
 def test_finished_runs_stand_for_absent_data(params: Params) -> None:
     with pytest.raises(UserError, match="no benchmark of all_tables has data or finished runs"):
-        here(params).told()
+        here(params).summary()
     for row in params.rows.main:
         for seed in params.seeds:
             assert "results/available/main_ssb.csv" not in here(params).files()

@@ -14,7 +14,7 @@ from ctxgcd.plan import rates
 from ctxgcd.plan.lines import KEPT, plan
 from ctxgcd.plan.rates import Finished, Measured
 from ctxgcd.plan.sizes import disk_of
-from ctxgcd.plan.work import Work, kept_views, work_of
+from ctxgcd.plan.work import Work, cached_views, work_of
 
 IMAGES = Images(train=1500, test=1389)
 ROW = "simgcd+tail=adapter+view_bank=4+epochs=50+precision=float32+batch_size=128"
@@ -36,7 +36,7 @@ def finished(params: Params, row: str, seconds: float) -> Finished:
 
 def test_kept_features_are_those_of_the_whole_backbone(params: Params) -> None:
     runs = [resolve(params, "cub50", row, 0) for row in ("kmeans", ROW)]
-    assert kept_views(IMAGES, runs) == {
+    assert cached_views(IMAGES, runs) == {
         "test_view-tail0-float32": 2889,
         "view_bank-tail0-views4-seed0-float32": 6000,
     }

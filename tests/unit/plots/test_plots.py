@@ -197,8 +197,8 @@ def test_embedding_counts_many_classes_and_says_when_thinned(drawn: list[Any], t
     true, guess = drawn[0].axes
     assert true.get_legend() is None
     assert true.get_xlabel() == "7 old and 7 new classes: too many for a legend"
-    assert guess.get_title(loc="left") == "by predicted cluster (colours of its own)"
-    assert drawn[0].get_suptitle() == "T (t-SNE, 50 of 56 images, drawn at random)"
+    assert guess.get_title(loc="left") == "by predicted cluster (separate colours)"
+    assert drawn[0].get_suptitle() == "T (t-SNE, 50 of 56 images, sampled at random)"
     assert sum(len(c.get_offsets()) for c in true.collections) == 50
 
 

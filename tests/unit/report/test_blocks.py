@@ -16,7 +16,7 @@ from ctxgcd.config import Params
 from ctxgcd.images.packed import open_packed
 from ctxgcd.plots import embedding as embedding_module
 from ctxgcd.plots.style import figure, plain
-from ctxgcd.report.confusion import Matrix, commonest, confusion, matrix, per_class
+from ctxgcd.report.confusion import Matrix, confusion, matrix, most_frequent, per_class
 from ctxgcd.report.embedding import Embedding, embedding
 from ctxgcd.report.gallery import Gallery, distances, first
 from ctxgcd.report.grid import Grid
@@ -78,7 +78,7 @@ def test_confusion_by_hand() -> None:
     shown = matrix(counts, names, "")
     assert isinstance(shown, Matrix)
     assert shown.lines[0] == [(1, 0.333), (2, 0.667), (0, 0.0), (0, 0.0)]
-    assert [[cell.text for cell in line] for line in commonest(counts, names).lines] == [
+    assert [[cell.text for cell in line] for line in most_frequent(counts, names).lines] == [
         ["a", "b", "2", "66.7"],
         ["b", "cluster 3", "1", "50.0"],
         ["c", "cluster 3", "1", "100.0"],

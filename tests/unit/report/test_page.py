@@ -53,10 +53,9 @@ def sections(page: str) -> list[str]:
 
 def test_all_that_exists_is_shown_and_gaps_are_named(page: str) -> None:
     assert sections(page) == [
-        *("Summary", "How to read this page", "What there is"),
-        *("mine", "Main table", "Statistics", "Embedding", "Confusion", "Accuracy of each class"),
-        *("Gallery of the classes", "The published numbers", "Audit: do they agree with themselves?"),
-        "State: which of them are reproduced",
+        *("Summary", "Definitions", "Available results"),
+        *("mine", "Main table", "Statistics", "Embedding", "Confusion matrix", "Accuracy per class"),
+        *("Class gallery", "Published numbers", "Audit: consistency of All, Old and New", "State of reproduction"),
     ]
     text = "".join(Texts(page).texts)
     assert "6 runs on 1 benchmark." in text
@@ -64,7 +63,7 @@ def test_all_that_exists_is_shown_and_gaps_are_named(page: str) -> None:
     assert "0123456789ab-dirty" in text
     assert "torch 2.14.1" in text
     assert "Missing: ablation_mine, sensitivity_mine, terms_mine, curves_mine, embedding_mine" in text
-    assert "No results yet for CUB; Stanford Cars; " in text
+    assert "No results for CUB; Stanford Cars; " in text
     assert "; CUB, first 50 classes; CIFAR-10, 12,000 images." in text  # and no trial benchmark after them
     assert len(page) < 5e6
 
@@ -74,16 +73,16 @@ def test_words_and_signs_are_explained_before_they_are_used(page: str) -> None:
     assert '<details class="inner" id="s1-1">' in explained  # folded
     for word in ("D^l: ", "D^u: ", "Old: ", "New: ", "All: ", "K: ", "v2: ", "±: ", "over n runs"):
         assert word in explained
-    for word in ("CSV of a table", "statistics_BENCHMARK"):
+    for word in ("CSV file of a table", "statistics_BENCHMARK"):
         assert word in explained
 
 
-def test_nothing_is_asked_for(at: Params, made: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)  # a place without any result
+def test_a_report_makes_no_results(at: Params, made: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)  # a folder without results
     make_report(at, made[2], Path("results/report.html"))
     text = "".join(Texts(Path("results/report.html").read_text(encoding="utf-8")).texts)
-    assert "No run has finished yet." in text
-    assert "Published rows that disagree with themselves: 41 of 99" in text
+    assert "There are no finished runs." in text
+    assert "Inconsistent published rows: 41 of 99" in text
     assert sorted(str(file) for file in Path().rglob("*")) == ["results", "results/report.html"]
 
 
@@ -101,13 +100,13 @@ def test_partial_results(at: Params, made: Any, tmp_path: Path, monkeypatch: pyt
         table.unlink()
     make_report(at, made[2], Path("results/report.html"))
     text = "".join(Texts(Path("results/report.html").read_text(encoding="utf-8")).texts)
-    assert "No pictures: the packed images are not in work/stores." in text
+    assert "No images: work/stores has no packed images." in text
     assert "Missing: main_mine" in text
     shutil.rmtree("results/runs/mine/full-paper/seed0")
     make_report(at, made[2], Path("results/report.html"))
     text = "".join(Texts(Path("results/report.html").read_text(encoding="utf-8")).texts)
     assert "1 of the 6 runs of the main rows are missing." in text
-    assert "No confusion, embedding and gallery: the first seed of Full method (paper) is missing." in text
+    assert "No confusion matrix, embedding and gallery: the first seed of Full method (paper) is missing." in text
 
 
 def test_runs_in_no_table_are_named(
@@ -123,7 +122,7 @@ def test_runs_in_no_table_are_named(
         (folder / "metrics.json").write_text(json.dumps(simgcd | {"row": row, "seed": seed}))
     make_report(at, made[2], Path("results/report.html"))
     text = "".join(Texts(Path("results/report.html").read_text(encoding="utf-8")).texts)
-    # full-paper+tau=0.1 is in the table of what the paper leaves open.
+    # full-paper+tau=0.1 is in the table of the choices that the paper does not specify.
     named = "mine: SimGCD (seed 7); mine: SimGCD, lr = 0.2 (seed 0, 1)."
     assert f"3 of the 10 runs are in no table of the current params.yaml: {named}" in text
     impossible = made[1] | {"rows": made[1]["rows"] | {"faster_settings": {"simgcd+k=7": "simgcd"}}}
@@ -144,17 +143,18 @@ def test_hollow_is_explained_where_a_published_value_is_drawn(
         sensitivity_curves(long, Path(f"results/figures/{table}.png"), benchmark)
     make_report(at, made[2], Path("results/report.html"))
     page = Path("results/report.html").read_text(encoding="utf-8")
-    captions = re.findall(r"<figcaption>(Accuracy against each parameter.*?)</figcaption>", page)
+    captions = re.findall(r"<figcaption>(Accuracy as a function of each parameter.*?)</figcaption>", page)
     assert captions == [
-        f"Accuracy against each parameter, mean ± std over seeds.{h}" for h in (" Hollow: as published.", "")
+        f"Accuracy as a function of each parameter, mean ± std over seeds.{h}"
+        for h in (" Hollow markers: published values.", "")
     ]
 
 
-def test_empty_clusters_and_a_collapse_are_told(
+def test_empty_clusters_and_a_collapse_are_reported(
     page: str, at: Params, made: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert "assumed classes have no image" not in page
-    assert "collapsed" not in page.partition("Confusion</h3>")[2].partition("The published numbers</h2>")[0]
+    assert "classes have no image" not in page
+    assert "collapsed" not in page.partition("Confusion matrix</h3>")[2].partition("Published numbers</h2>")[0]
     shutil.copytree(made[0], tmp_path / "empty")
     monkeypatch.chdir(tmp_path / "empty")
     folder = Path("results/runs/mine/full-paper/seed0")
@@ -167,10 +167,10 @@ def test_empty_clusters_and_a_collapse_are_told(
     score_run(folder / "run.json", [folder / "assignments.csv"], split, folder / "metrics.json", out, code="")
     make_report(at, made[2], Path("results/report.html"))
     page = Path("results/report.html").read_text(encoding="utf-8")
-    for section in ("Embedding", "Confusion", "Accuracy of each class", "Gallery of the classes"):
+    for section in ("Embedding", "Confusion matrix", "Accuracy per class", "Class gallery"):
         own = page.partition(f"{section}</h3>")[2].partition("</details>")[0]
-        assert "2 of the 6 assumed classes have no image, so 4 were found." in own
-        assert "Its projections collapsed" in own
+        assert "2 of the K = 6 classes have no image; 4 were found." in own
+        assert "The projections collapsed" in own
     assert page.count("<article>") == 4  # groups of the gallery
 
 

@@ -66,7 +66,7 @@ def test_what_differs_between_rows_is_named() -> None:
     notes = wide(long(runs, ["kmeans", "simgcd", "full-paper"])).notes
     k = "K = 231 (estimated) (k-means) and 200 (true) (SimGCD, Full method (paper))"
     assert f"CUB: 4,496 images; {k}; scored at epoch 199." in notes
-    assert "Mixed environments: torch 2.12.0 (SimGCD) and 2.13.0 (Full method (paper))." in notes
+    assert "Different environments: torch 2.12.0 (SimGCD) and 2.13.0 (Full method (paper))." in notes
 
 
 def test_the_note_comes_first_and_an_unmixed_table_flags_nothing() -> None:

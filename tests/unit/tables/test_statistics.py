@@ -111,7 +111,7 @@ def test_what_is_not_defined_is_not_compared() -> None:
     ("changes", "words"),
     [({"K": 51}, "different K"), ({"epoch": 8}, "different epoch"), ({"seed": 0}, "have a duplicate")],
 )
-def test_runs_of_one_row_must_be_alike(changes: dict[str, Any], words: str) -> None:
+def test_runs_of_one_row_must_agree(changes: dict[str, Any], words: str) -> None:
     metrics = [run("simgcd", seed, 40.0) for seed in (0, 1)] + [run("full-paper", 0, 41.0)]
     metrics += [run("full-paper", 1, 41.0) | changes]
     with pytest.raises(UserError, match=words):
@@ -125,7 +125,7 @@ def test_seeds_whose_projections_collapsed_are_named() -> None:
     assert list(frame["collapsed"]) == ["2", ""]
     told = [note for note in statistics_listing(frame, "Title").notes if note.startswith("Collapsed")]
     assert len(told) == 1
-    assert told[0].endswith("train next to nothing): Full method (paper): seed 2.")
+    assert told[0].endswith("had almost no effect): Full method (paper): seed 2.")
 
 
 def test_audit_of_every_published_row() -> None:
@@ -210,7 +210,7 @@ def test_terms_are_averaged_over_seeds() -> None:
     listing = terms_listing(frame, "Title")
     assert listing.head == ["Row", "Epoch", "n", "CE", "L_c"]
     assert listing.lines[1] == ["Full method (paper)", "9", "3", "80/80/80", "20/20/20"]
-    assert listing.notes[-1] == "Terms act from epoch 0, but L_c of Full method (paper) from epoch 2."
+    assert listing.notes[-1] == "Terms that start after epoch 0: L_c of Full method (paper) from epoch 2."
     assert len(terms_table([], rows=["simgcd"], benchmark="cub50")) == 0
     with pytest.raises(UserError, match="full-paper, seed 0 have no sizes of the terms"):
         terms_table([run("full-paper", 0, 1.0)], rows=["full-paper"], benchmark="cub50")
@@ -234,22 +234,19 @@ def test_every_published_row_has_a_state() -> None:
     assert (done["state"], done["n"], done["device"], done["row"]) == ("reproduced", 2, "card A", "simgcd")
     assert done["all_difference"] == pytest.approx(60.5 - 60.3)
     begun = by_key.loc[("ssb", "cub", "kmeans")]
-    assert (begun["state"], begun["why"]) == ("only planned", "1 of 2 runs are made")
+    assert (begun["state"], begun["why"]) == ("planned", "1 of 2 runs exist")
     planned_only = by_key.loc[("losses", "cub", "full")]
-    assert (planned_only["state"], planned_only["why"]) == ("only planned", "0 of 2 runs are made")
-    assert by_key.loc[("ssb", "cub", "dccl"), "why"] == "this method is not built"
-    assert by_key.loc[("ssb", "scars", "simgcd"), "why"] == "params.yaml lists no such row that this benchmark can have"
-    assert (
-        by_key.loc[("sensitivity", "cub", "full[k=20]"), "why"]
-        == "params.yaml lists no such row that this benchmark can have"
-    )
+    assert (planned_only["state"], planned_only["why"]) == ("planned", "0 of 2 runs exist")
+    assert by_key.loc[("ssb", "cub", "dccl"), "why"] == "this method is not implemented"
+    assert by_key.loc[("ssb", "scars", "simgcd"), "why"] == "params.yaml lists no such row for this benchmark"
+    assert by_key.loc[("sensitivity", "cub", "full[k=20]"), "why"] == "params.yaml lists no such row for this benchmark"
     assert (frame["state"] == "reproduced").sum() == 1
     mixed = [metrics[0], metrics[1] | {"K": 180}]  # made with two values of K
     mixed_row = (
         status(planned, mixed, built=[]).set_index(["table", "benchmark", "method"]).loc[("ssb", "cub", "simgcd")]
     )
-    assert mixed_row["state"] == "only planned"
+    assert mixed_row["state"] == "planned"
     assert "different K" in mixed_row["why"]
     listing = status_listing(frame)
-    assert "1 reproduced, 2 only planned, 96 not possible here" in listing.title
+    assert "1 reproduced, 2 planned, 96 not supported" in listing.title
     assert all(len(line) == len(listing.head) for line in listing.lines)

@@ -19,10 +19,10 @@ def means(*values: float) -> pd.DataFrame:
 
 def test_verify_tells_equal_near_and_far() -> None:
     reference = means(60.0, 70.0)
-    for value, equal, farthest, good in ((70.0, 4, "0.00", True), (71.5, 2, "1.50", True), (67.9, 2, "2.10", False)):
+    for value, equal, largest, good in ((70.0, 4, "0.00", True), (71.5, 2, "1.50", True), (67.9, 2, "2.10", False)):
         said, found = verdict({"main": compare(means(60.0, value), reference, "main")})
         assert found == good
-        assert f"main: {equal} of 4 means equal, farthest {farthest} points" in said
+        assert f"main: {equal} of 4 means equal, max. difference {largest} points" in said
         assert ("NOT all within 2 points" in said) == (not good)
         assert ("(row1, unlabelled v2, all_mean)" in said) == (value != 70.0)
 

@@ -7,7 +7,7 @@ import torch
 
 from ctxgcd.methods.full import Full
 from ctxgcd.names import TERM_SIZES
-from ctxgcd.training.term_sizes import shares
+from ctxgcd.training.term_sizes import shares, summary
 from tests.helpers.methods import VARIANTS, batch, gradients, losses, network, parameters
 
 torch.set_num_threads(1)
@@ -49,3 +49,10 @@ def test_shares_leave_gradients_and_graph_alone() -> None:
             assert torch.equal(parameter.grad, expected[name])  # type: ignore[arg-type]
     before = losses(Full(parameters()), net, batch(32))  # no context term acts yet
     assert "L_c" not in shares(net, before, Full(parameters()).weights(of))
+
+
+def test_summary_has_the_last_epoch_and_the_first_epoch_of_late_terms() -> None:
+    early, late = ({"loss_share": 0.75, "gradient_share": 0.5}, {"loss_share": 0.25, "gradient_share": 0.5})
+    measured = [{"epoch": 0, "terms": {"ce": early}}, {"epoch": 8, "terms": {"ce": early, "L_n": late}}]
+    expected = "share of loss / gradient in epoch 8: ce 75.0% / 50.0%, L_n 25.0% / 50.0% (from epoch 3)"
+    assert summary({"shares": measured, "active_from": {"ce": 0, "L_n": 3}}) == expected

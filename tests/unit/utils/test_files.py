@@ -137,8 +137,8 @@ def named(call: Callable[[], object]) -> None:
 
 
 SCRIPTS = {  # what each is called with, and the file that is damaged
-    "make_table": ("metrics.json", "--request {} --stem out --metrics metrics.json --asked x"),
-    "summarize_scores": ("metrics.json", "--benchmark x --out out --metrics metrics.json --asked x"),
+    "make_table": ("metrics.json", "--request {} --stem out --metrics metrics.json --hashes x"),
+    "summarize_scores": ("metrics.json", "--benchmark x --out out --metrics metrics.json --hashes x"),
     "draw_curves": ("history.csv", "--benchmark x --out out.png --histories history.csv"),
     "draw_embedding": (
         "embeddings.npz",
