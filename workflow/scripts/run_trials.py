@@ -38,7 +38,7 @@ from ctxgcd.models.features import extract_test_view, extract_view_bank, load_ke
 from ctxgcd.models.weights import prepare
 from ctxgcd.pipeline.identity import content_hash
 from ctxgcd.pipeline.resolve import protocol_of, resolve
-from ctxgcd.training.devices import compute_alike
+from ctxgcd.training.devices import make_deterministic
 from ctxgcd.training.load import load_backbone, open_cropper
 from ctxgcd.training.loop import train_epoch
 from ctxgcd.training.row import Row
@@ -185,7 +185,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=RESULT)
     arguments = parser.parse_args()
     torch.set_num_threads(1)
-    compute_alike(DEVICE)
+    make_deterministic(DEVICE)
     grid = yaml.safe_load(arguments.grid.read_text(encoding="utf-8"))
     stage, center = grid["stages"][arguments.stage], grid["center"] | arguments.chosen
     names = arguments.benchmarks or list(grid["benchmarks"])
