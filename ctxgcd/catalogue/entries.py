@@ -137,6 +137,10 @@ class KMeansValues(Closed):
     restarts: int = Field(ge=1)  #: number of fits with different initial centres; the best fit is used
 
 
+class SemiKMeansValues(KMeansValues):
+    iterations: int = Field(ge=1)  #: maximum number of iterations of each fit
+
+
 class Contrastive(Closed):
     """Values of L_rep and its projection head."""
 
@@ -270,6 +274,14 @@ METHODS = {
         trains=False,
         ending="own",
         published={"kmeans": "kmeans"},
+    ),
+    "semi_kmeans": Entry(
+        label="Semi-supervised k-means",
+        cls="ctxgcd.methods.semi_kmeans.SemiKMeans",
+        values=SemiKMeansValues,
+        shared=("precision", "threads"),
+        trains=False,
+        ending="semi-supervised k-means",
     ),
     "gcd": Entry(
         label="GCD",

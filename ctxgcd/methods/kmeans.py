@@ -17,12 +17,17 @@ class KMeans:
         self.p = parameters
 
     def cluster(
-        self, unlabelled: NDArray[np.floating], test: NDArray[np.floating]
+        self,
+        unlabelled: NDArray[np.floating],
+        test: NDArray[np.floating],
+        labelled: NDArray[np.floating],
+        labels: NDArray[np.int64],
     ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.floating]]:
         """Cluster D^u.
 
         Args:
             unlabelled, test: frozen features [n, d] of the test view; L2-normalised here.
+            labelled, labels: not used.
 
         Returns:
             Cluster ids of D^u, of the test part, and the centres [K, d].

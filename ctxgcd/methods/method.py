@@ -37,9 +37,16 @@ class Clustering(Protocol):
     """A method without training that clusters frozen features."""
 
     def cluster(
-        self, unlabelled: NDArray[np.floating], test: NDArray[np.floating]
+        self,
+        unlabelled: NDArray[np.floating],
+        test: NDArray[np.floating],
+        labelled: NDArray[np.floating],
+        labels: NDArray[np.int64],
     ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.floating]]:
-        """Return clusters of D^u and the test part from their frozen features [n, d], and the centres [K, d]."""
+        """Return clusters of D^u and the test part from their frozen features [n, d], and the centres [K, d].
+
+        labelled, labels: frozen features [n, d] and classes of D^l, for methods that use them.
+        """
         ...
 
 

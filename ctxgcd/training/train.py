@@ -71,7 +71,10 @@ def run(
     sample = np.sort(np.random.RandomState(0).permutation(unlabelled)[:SAMPLE])
     if not isinstance(method, Method):
         frozen = load_kept(files["test_view"], (len(split),)).float().numpy()
-        clusters, of_test, centres = method.cluster(frozen[unlabelled], frozen[test])
+        labelled = by_id[by_id.role == "labelled"]
+        clusters, of_test, centres = method.cluster(
+            frozen[unlabelled], frozen[test], frozen[labelled.id.to_numpy()], labelled.class_id.to_numpy("int64")
+        )
         history, features = [], frozen[sample]
         columns: tuple[str, ...] = ("epoch", "loss")
         final: dict[str, Any] = {"centres": torch.from_numpy(centres)}
