@@ -103,10 +103,11 @@ def requested_runs(params: Params, benchmark: str) -> set[Run]:
 
 
 def table_pairs(params: Params, kind: str, benchmark: str) -> dict[str, str]:
-    """Return the pairs of rows that a table of paired differences compares; empty for other tables.
+    """Return the pairs of rows that a table compares seed by seed; empty for tables without comparisons.
 
-    Overrides without an effect on this benchmark are removed from the rows' names, so that no run is trained under two
-    names. A pair whose rows are then equal is left out.
+    Main and ablation tables compare each row with SimGCD. Overrides without an effect on this benchmark are removed
+    from the names of the rows of PAIRED, so that no run is trained under two names. A pair whose rows are then equal
+    is left out.
     """
     if kind in PAIRED:
         against_of: dict[str, str] = getattr(params.rows, PAIRED[kind])
@@ -119,9 +120,10 @@ def table_pairs(params: Params, kind: str, benchmark: str) -> dict[str, str]:
                     f"'{pairs[short[row]]}' already; leave one of the two out"
                 )
         return pairs
-    if kind != "statistics":
+    if kind not in ("main", "ablation", "statistics"):
         return {}
-    return {row: BASELINE for row in _trained(params, benchmark) if row != BASELINE}
+    rows = _trained(params, benchmark) if kind == "statistics" else table_rows(params, kind, benchmark)
+    return {row: BASELINE for row in rows if row != BASELINE}
 
 
 def _trained(params: Params, benchmark: str) -> list[str]:

@@ -25,7 +25,7 @@ class Grid:
     """Lines of cells under a head; columns from `numbers_from` on are right-aligned.
 
     Attributes:
-        over: headings over three columns each, from the third column on; empty for a single heading.
+        over: headings over equally many columns each, from the third column on; empty for a single heading.
     """
 
     kind: ClassVar[str] = "grid"
@@ -44,7 +44,7 @@ def grid_of_table(table: Table) -> list[Grid]:
         [Cell(row.label), Cell(row.n), *(Cell(cell.text, cell.mark, cell.published) for cell in row.cells)]
         for row in table.rows
     ]
-    head = [table.head, "n", *["All", "Old", "New"] * len(table.benchmarks)]
+    head = [table.head, "n", *table.columns * len(table.benchmarks)]
     grid = Grid(table.title, head, lines, 1, table.notes, table.benchmarks if several else ())
     per_seed = Grid("Values per seed", table.seeds_head, _plain(table.seeds), 2 if several else 1)
     return [grid, per_seed] if table.seeds else [grid]

@@ -26,9 +26,9 @@ STATISTICS = ("mean", "std", "published", "difference")
 LONG_COLUMNS = [
     *("benchmark", "method", "set", "metric", "K", "K_source", "epoch", "n"),
     *(f"{q}_{c}" for q in QUANTITIES for c in (*STATISTICS, "verdict")),
-    *("images", "seeds", *(f"{q}_per_seed" for q in QUANTITIES), "environment", "code", "collapsed", "note"),
+    *("changed", "images", "seeds", *(f"{q}_per_seed" for q in QUANTITIES), "environment", "code", "collapsed", "note"),
 ]
-TEXTS = [c for c in LONG_COLUMNS if c not in INTEGERS and not c.endswith(STATISTICS)]
+TEXTS = [c for c in LONG_COLUMNS if c not in (*INTEGERS, "changed") and not c.endswith(STATISTICS)]
 
 
 def verdict(difference: float, std: float, n: int, published_std: float | None, published_n: float) -> str:
@@ -146,13 +146,21 @@ def _typed(frame: pd.DataFrame) -> pd.DataFrame:
     return frame.assign(**filled).astype({**texts, **integers, **floats})
 
 
-def long_table(metrics: list[dict[str, Any]], *, table: str, rows: list[str], benchmarks: list[str]) -> pd.DataFrame:
+def long_table(
+    metrics: list[dict[str, Any]],
+    *,
+    table: str,
+    rows: list[str],
+    benchmarks: list[str],
+    changed: Mapping[tuple[str, str], float] = {},
+) -> pd.DataFrame:
     """Aggregate the metrics of many runs into the long form: one line per benchmark, row, set and metric.
 
     Values are in percent at full precision; std has ddof = 1 and is empty at n = 1. Published values, difference and
     verdict are given only for v2 of the unlabelled set. A row without runs, or without a test part, has n = 0 and a
-    note. `table` is our name (`main_ssb`) or the paper's (`ssb`). Raises UserError if the runs of a row differ in K,
-    epoch or set size, or those of a benchmark in the split.
+    note. `table` is our name (`main_ssb`) or the paper's (`ssb`). `changed` is the percent of images of D^u whose class
+    differs from SimGCD's, by benchmark and row, and is given only for v2 of the unlabelled set too. Raises UserError if
+    the runs of a row differ in K, epoch or set size, or those of a benchmark in the split.
     """
     scores = scores_of(metrics, rows, benchmarks, agree=["split_sha256"])
     entries = []
@@ -164,9 +172,11 @@ def long_table(metrics: list[dict[str, Any]], *, table: str, rows: list[str], be
             group = groups.get(key, runs.iloc[:0])
             must_agree(group, f"{benchmark}/{row}")
             published = published_value(table, benchmark, row) if key == COMPARED else None
-            entry = {"benchmark": benchmark, "method": row, "set": key[0], "metric": key[1]}
+            entry: dict[str, Any] = {"benchmark": benchmark, "method": row, "set": key[0], "metric": key[1]}
             if not len(group):
                 entry["note"] = NO_TEST if len(runs) else "not run"
+            if key == COMPARED:
+                entry["changed"] = changed.get((benchmark, row))
             entries.append(entry | _entry(group, published, benchmark))
     return _typed(pd.DataFrame(entries, columns=LONG_COLUMNS))
 

@@ -13,11 +13,12 @@ from ctxgcd.errors import UserError
 from ctxgcd.names import number_text
 from ctxgcd.tables.aggregate import COMPARED
 from ctxgcd.tables.display import benchmark_name, method_name
-from ctxgcd.tables.notes import notes_of
+from ctxgcd.tables.notes import knows_changed, notes_of, percent_text
 from ctxgcd.tables.published import QUANTITIES
 
 Kind = Literal["main", "ablation", "sensitivity"]
 ROW_HEADS = {"main": "Method", "ablation": "Method", "sensitivity": "Setting"}
+ACCURACIES = [quantity.capitalize() for quantity in QUANTITIES]
 GAP = "–"
 NBSP = "\u00a0"  # allows a line break before ± but not after it
 VERDICT_SIGNS = {"inside": "≈", "above": "↑", "below": "↓"}
@@ -34,7 +35,7 @@ class Cell:
 
 @dataclass
 class Row:
-    """One method or setting, with cells All, Old, New per benchmark."""
+    """One method or setting, with a cell for each of Table.columns per benchmark."""
 
     label: str
     n: str
@@ -48,11 +49,15 @@ class Row:
 
 @dataclass
 class Table:
-    """The content of a template as plain text, which each template escapes for its format."""
+    """The content of a template as plain text, which each template escapes for its format.
+
+    columns: heads of the cells of one benchmark: All, Old, New, and Changed where it is known.
+    """
 
     title: str
     head: str
     benchmarks: list[str]
+    columns: list[str]
     rows: list[Row]
     seeds: list[list[str]]
     notes: list[str]
@@ -60,7 +65,7 @@ class Table:
 
     @property
     def seeds_head(self) -> list[str]:
-        return [self.head, *(["Benchmark"] if len(self.benchmarks) > 1 else []), "Seeds", "All", "Old", "New"]
+        return [self.head, *(["Benchmark"] if len(self.benchmarks) > 1 else []), "Seeds", *ACCURACIES]
 
 
 def _number(mean: float, std: float) -> str:
@@ -76,6 +81,12 @@ def _cell(line: pd.Series | None, quantity: str) -> Cell:
         text=_number(line[f"{quantity}_mean"], line[f"{quantity}_std"]),
         published="" if pd.isna(published) else f"{published:.1f}{NBSP}{sign}".strip(),
     )
+
+
+def _cells(line: pd.Series | None, has_changed: bool) -> list[Cell]:
+    """Return the cells of one row and benchmark."""
+    cells = [_cell(line, quantity) for quantity in QUANTITIES]
+    return [*cells, Cell(percent_text(None if line is None else line["changed"]))] if has_changed else cells
 
 
 def _mark(cells: Iterable[Cell]) -> None:
@@ -112,7 +123,10 @@ def _per_seed(lines: pd.DataFrame) -> list[list[str]]:
 
 
 def wide_table(long: pd.DataFrame, *, title: str, note: str, kind: Kind, label: str) -> Table:
-    """Return the wide layout of a long table: one row per method or setting; All, Old, New per benchmark."""
+    """Return the wide layout of a long table: one row per method or setting; All, Old, New per benchmark.
+
+    Changed stands beside them if the long table has it for any row.
+    """
     if kind == "sensitivity" and "parameter" not in long:
         raise UserError(
             f"the table '{label}' is not a sensitivity table, because it has no columns parameter and value"
@@ -121,25 +135,29 @@ def wide_table(long: pd.DataFrame, *, title: str, note: str, kind: Kind, label: 
     lines["label"] = [_label(line, kind) for _, line in lines.iterrows()]
     lines["group"] = lines["parameter"] if kind == "sensitivity" else ""
     benchmarks = list(dict.fromkeys(long["benchmark"]))
+    has_changed = knows_changed(lines)
+    columns = [*ACCURACIES, *["Changed"] * has_changed]
     rows: list[Row] = []
     groups: list[list[Row]] = []
     for _, group in lines.groupby("group", sort=False):
         groups.append([])
         for name, own in group.groupby("label", sort=False):
             by_benchmark: dict[Hashable, pd.Series] = {line["benchmark"]: line for _, line in own.iterrows()}
-            cells = [_cell(by_benchmark.get(b), quantity) for b in benchmarks for quantity in QUANTITIES]
+            cells = [cell for b in benchmarks for cell in _cells(by_benchmark.get(b), has_changed)]
             counts = [str(by_benchmark[b]["n"]) if b in by_benchmark else "0" for b in benchmarks]
             n = counts[0] if len(set(counts)) == 1 else "/".join(counts)
             groups[-1].append(Row(str(name), n, cells, first_of_group=bool(rows) and not groups[-1]))
             rows.append(groups[-1][-1])
-        for column in zip(*(row.cells for row in groups[-1]), strict=True):
-            _mark(column)
+        for at, column in enumerate(zip(*(row.cells for row in groups[-1]), strict=True)):
+            if columns[at % len(columns)] in ACCURACIES:
+                _mark(column)
     has_published = any(row.has_published for row in rows)
     scope = "each group" if kind == "sensitivity" else "each column"
     return Table(
         title=title,
         head=ROW_HEADS[kind],
         benchmarks=[benchmark_name(b) for b in benchmarks],
+        columns=columns,
         rows=rows,
         seeds=_per_seed(lines),
         notes=notes_of(long, lines, note=note, scope=scope, has_published=has_published),

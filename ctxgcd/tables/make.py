@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from ctxgcd.config import PAIRED
+from ctxgcd.pipeline.runs import Run
 from ctxgcd.tables.aggregate import long_table, sensitivity_table
+from ctxgcd.tables.changed import mean_changed
 from ctxgcd.tables.display import benchmark_name
 from ctxgcd.tables.listing import write_listing
 from ctxgcd.tables.render import write_table
@@ -24,11 +27,14 @@ TITLES = {
 }
 
 
-def make_table(metrics: list[dict[str, Any]], request: dict[str, Any], stem: Path) -> None:
+def make_table(
+    metrics: list[dict[str, Any]], request: dict[str, Any], stem: Path, predictions: Mapping[Run, Path]
+) -> None:
     """Aggregate and write a table as CSV, Markdown, LaTeX and HTML.
 
     request: `table` (file stem), `kind`, `rows` in order, `benchmarks` in order, `note`, `absent`
-    (unavailable benchmarks) and, for a table of differences, `pairs` (row -> row).
+    (unavailable benchmarks), `pairs` (row -> the row that it is compared with; may be empty).
+    predictions: predictions.csv of each run.
     """
     kind, rows, benchmarks = request["kind"], request["rows"], request["benchmarks"]
     title = TITLES[kind].format(", ".join(map(benchmark_name, benchmarks)))
@@ -36,8 +42,9 @@ def make_table(metrics: list[dict[str, Any]], request: dict[str, Any], stem: Pat
     if absent := ", ".join(map(benchmark_name, request["absent"])):
         title = f"Partial: {title}"
         note = f"Incomplete: there are no data and no finished runs of {absent}. {note}".strip()
+    changed = mean_changed(predictions, request["pairs"])
     if kind in ("statistics", *PAIRED):
-        frame = statistics(metrics, pairs=request["pairs"], benchmark=benchmarks[0])
+        frame = statistics(metrics, pairs=request["pairs"], benchmark=benchmarks[0], changed=changed)
         write_listing(frame, statistics_listing(frame, title), stem)
     elif kind == "terms":
         frame = terms_table(metrics, rows=rows, benchmark=benchmarks[0])
@@ -46,6 +53,6 @@ def make_table(metrics: list[dict[str, Any]], request: dict[str, Any], stem: Pat
         if kind == "sensitivity":
             long = sensitivity_table(metrics, rows=rows, benchmarks=benchmarks)
         else:
-            long = long_table(metrics, table=request["table"], rows=rows, benchmarks=benchmarks)
+            long = long_table(metrics, table=request["table"], rows=rows, benchmarks=benchmarks, changed=changed)
         write_table(long, stem, title=title, note=note, kind=kind)
     print(f"{stem}: csv, md, tex and html written")

@@ -8,6 +8,25 @@ from ctxgcd.tables.aggregate import NO_TEST
 from ctxgcd.tables.display import benchmark_name
 
 
+def knows_changed(lines: pd.DataFrame) -> bool:
+    """Return whether a table has `changed` for any row; tables made by an earlier version have no such column."""
+    return "changed" in lines and bool(lines["changed"].notna().any())
+
+
+def percent_text(percent: float | None) -> str:
+    """Return `changed` as a table shows it."""
+    return "–" if pd.isna(percent) else f"{percent:.2f}"
+
+
+def changed_note(lines: pd.DataFrame, other: str) -> list[str]:
+    """Return a note on Changed if the table has it; other: whose classes a row's are compared with."""
+    note = (
+        f"Changed: percent of the unlabelled images whose class differs from {other} of the same seed, New classes "
+        "matched; mean over seeds."
+    )
+    return [note] if knows_changed(lines) else []
+
+
 def _list(lines: pd.DataFrame) -> str:
     return ", ".join(dict.fromkeys(lines["label"]))
 
@@ -105,6 +124,7 @@ def notes_of(long: pd.DataFrame, lines: pd.DataFrame, *, note: str, scope: str, 
             "Published: the value in the paper. Our mean is ≈ within, ↑ above or ↓ below two standard errors of it "
             "(with SimGCD's published std, because the paper gives none); no sign: no standard error is known."
         )
+    notes += changed_note(lines, "SimGCD's")
     notes += [_benchmark_note(str(key), group) for key, group in lines.groupby("benchmark", sort=False)]
     notes += collapsed_note(lines) + _environment_note(lines[lines["n"] > 0]) + _missing_note(lines)
     return list(filter(None, [*notes, _test_note(long)]))

@@ -14,7 +14,7 @@ from scipy import stats
 from ctxgcd.tables.aggregate import COMPARED, must_agree, scores_of
 from ctxgcd.tables.display import method_name
 from ctxgcd.tables.listing import Listing
-from ctxgcd.tables.notes import collapsed_note
+from ctxgcd.tables.notes import changed_note, collapsed_note, knows_changed, percent_text
 from ctxgcd.tables.published import QUANTITIES
 
 LEVEL = 0.95
@@ -32,6 +32,7 @@ COLUMNS = [
     "n",
     "seeds",
     "collapsed",
+    "changed",
 ]
 COLUMNS += [f"{q}_{m}" for q in QUANTITIES for m in MEASURES]
 NOT_SIGNIFICANT, UNDEFINED = "no difference seen", "not defined"
@@ -69,10 +70,17 @@ def holm(p: Sequence[float]) -> list[float]:
     return [float(value) for value in adjusted]
 
 
-def statistics(metrics: Sequence[Mapping[str, Any]], *, pairs: Mapping[str, str], benchmark: str) -> pd.DataFrame:
+def statistics(
+    metrics: Sequence[Mapping[str, Any]],
+    *,
+    pairs: Mapping[str, str],
+    benchmark: str,
+    changed: Mapping[tuple[str, str], float] = {},
+) -> pd.DataFrame:
     """Compare each row with another over their common seeds, by v2 on D^u; return one line per row.
 
-    pairs: row -> the row that it is compared with. Raises UserError if the runs differ in their split, those of one
+    pairs: row -> the row that it is compared with. changed: the percent of images of D^u whose class differs between
+    both, by benchmark and row. Raises UserError if the runs differ in their split, those of one
     row in K or epoch, or if a seed occurs twice.
     """
     scores = scores_of(metrics, [*pairs, *pairs.values()], [benchmark], agree=("split_sha256",))
@@ -89,6 +97,7 @@ def statistics(metrics: Sequence[Mapping[str, Any]], *, pairs: Mapping[str, str]
             "against": against,
             "set": COMPARED[0],
             "metric": COMPARED[1],
+            "changed": changed.get((benchmark, row), np.nan),
         }
         entry |= {"n": len(common), "seeds": " ".join(map(str, common))}
         collapsed = set(own.index[own["collapsed"].astype(bool)]) | set(base.index[base["collapsed"].astype(bool)])
@@ -111,10 +120,11 @@ def statistics_listing(frame: pd.DataFrame, title: str) -> Listing:
     """Return a listing with one line per row and quantity: difference, interval, detectable difference, verdict."""
     lines = []
     several = frame["against"].nunique() > 1
+    has_changed = knows_changed(frame)
     for _, row in frame.iterrows():
         name = method_name(row["method"]) + (f" against {method_name(row['against'])}" if several else "")
         if not row["n"]:
-            lines.append([name, "", "0", *["–"] * 5, "not run"])
+            lines.append([name, "", "0", *["–"] * (5 + has_changed), "not run"])
             continue
         for quantity in QUANTITIES:
             of = {name: row[f"{quantity}_{name}"] for name in MEASURES}
@@ -127,12 +137,17 @@ def statistics_listing(frame: pd.DataFrame, title: str) -> Listing:
                     f"{of['low']:+.2f} to {of['high']:+.2f}" if known else "–",
                     f"{of['detectable']:.2f}" if known and of["std"] > 0 else "–",
                     f"{of['p']:.3f} ({of['p_holm']:.3f})" if known else "–",
+                    *([percent_text(row["changed"]) if quantity == "all" else ""] if has_changed else []),
                     of["verdict"],
                 ]
             )
     return Listing(
         title=title,
-        head=["Row", "Images", "n", "Means", "Difference", "95% interval", "Detectable", "p (Holm)", "Verdict"],
+        head=[
+            *("Row", "Images", "n", "Means", "Difference", "95% interval", "Detectable", "p (Holm)"),
+            *(["Changed"] if has_changed else []),
+            "Verdict",
+        ],
         lines=lines,
         notes=[
             "Clustering accuracy v2 in percent on the unlabelled training images. Means: of the row / of the row that "
@@ -142,6 +157,7 @@ def statistics_listing(frame: pd.DataFrame, title: str) -> Listing:
             "Interval: two-sided 95% t interval. Verdict: helps or hurts if the interval excludes 0. Detectable: half "
             "the width of the interval, the smallest mean difference that is significant with this number and spread "
             "of seeds; empty if the differences of all seeds are equal. Holm: p corrected for all rows of this table.",
+            *changed_note(frame, "the other row's"),
             *_control_note(frame),
             *_k_note(frame),
             *collapsed_note(frame.assign(label=frame["method"].map(method_name))),

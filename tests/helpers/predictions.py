@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
+
+import pandas as pd
+
+from ctxgcd.evaluation.score_run import PREDICTION_COLUMNS
+from ctxgcd.pipeline.runs import Run
 
 PREDICTED = "path,predicted\na.jpg,7\nb.jpg,7\nc.jpg,3\nd.jpg,3\ne.jpg,1\n"
 NAMED = "path,class,name,nearest\n" + "".join(
@@ -24,3 +30,13 @@ def written(folder: Path, predictions: str | bytes = PREDICTED, truth: str | byt
     for file, content in zip(files, (predictions, truth), strict=True):
         file.write_bytes(content if isinstance(content, bytes) else content.encode())
     return files
+
+
+def of_run(root: Path, run: Run, predicted: Sequence[int], old: int = 2) -> Path:
+    """Write a run's predictions.csv, with one image of each class, and return it."""
+    file = root / run.file("predictions.csv")
+    file.parent.mkdir(parents=True, exist_ok=True)
+    true = range(len(predicted))
+    columns = [true, [f"{i}.jpg" for i in true], predicted, true, true, [int(i < old) for i in true]]
+    pd.DataFrame(dict(zip(PREDICTION_COLUMNS, columns, strict=True))).to_csv(file, index=False)
+    return file

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,7 @@ from ctxgcd.config import parse
 from ctxgcd.evaluation.score_run import score_run
 from ctxgcd.images.pack import pack
 from ctxgcd.pipeline.resolve import resolve
+from ctxgcd.pipeline.runs import Run
 from ctxgcd.tables.make import make_table
 from ctxgcd.utils.files import replacing
 from tests.helpers.layouts import Painter
@@ -82,17 +83,24 @@ def write_results(content: dict[str, Any], root: Path) -> dict[str, str]:
     store = root / "work/stores/mine-00000000.npz"
     pack("folder", root / "photographs", split.sort_values("id")["path"].tolist(), 64, store, workers=1)
     metrics = [_write_run(root, split, resolve(params, "mine", row, seed)) for row in ROWS for seed in params.seeds]
-    write_table(metrics, root / "results/main_mine", ROWS, ["mine"])
-    write_table(metrics, root / "results/statistics_mine", ROWS, ["mine"], pairs={"full-paper": "simgcd"})
+    runs = [Run("mine", row, seed) for row in ROWS for seed in params.seeds]
+    of = {run: root / run.file("predictions.csv") for run in runs}
+    for table in ("main_mine", "statistics_mine"):
+        write_table(metrics, root / f"results/{table}", ROWS, ["mine"], of, pairs={"full-paper": "simgcd"})
     return {name: f"work/stores/{name}-00000000.npz" for name in content["benchmarks"]}
 
 
 def write_table(
-    metrics: list[dict[str, Any]], stem: Path, rows: Sequence[str], benchmarks: Sequence[str], **more: Any
+    metrics: list[dict[str, Any]],
+    stem: Path,
+    rows: Sequence[str],
+    benchmarks: Sequence[str],
+    predictions: Mapping[Run, Path] = {},
+    **more: Any,
 ) -> None:
     """Make the table `stem`, of the kind that its name begins with, as the workflow asks for one without gaps."""
     request = {"table": stem.name, "kind": stem.name.partition("_")[0], "rows": rows, "benchmarks": benchmarks}
-    make_table(metrics, request | {"note": "", "absent": []} | more, stem)
+    make_table(metrics, request | {"note": "", "absent": [], "pairs": {}} | more, stem, predictions)
 
 
 def _write_run(root: Path, split: Any, resolved: dict[str, Any]) -> dict[str, Any]:

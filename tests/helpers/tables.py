@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import pandas as pd
@@ -50,8 +51,13 @@ def three(row: str, base: float, **changes: Any) -> list[dict[str, Any]]:
     return [run(row, s, (base + d, base + d + 5, base + d - 3), **changes) for s, d in enumerate((-1.0, 0.0, 1.0))]
 
 
-def long(metrics: list[dict[str, Any]], rows: list[str], benchmarks: tuple[str, ...] = ("cub",)) -> pd.DataFrame:
-    return aggregate.long_table(metrics, table="main_ssb", rows=rows, benchmarks=list(benchmarks))
+def long(
+    metrics: list[dict[str, Any]],
+    rows: list[str],
+    benchmarks: tuple[str, ...] = ("cub",),
+    changed: Mapping[tuple[str, str], float] = {},
+) -> pd.DataFrame:
+    return aggregate.long_table(metrics, table="main_ssb", rows=rows, benchmarks=list(benchmarks), changed=changed)
 
 
 def v2(table: pd.DataFrame) -> pd.DataFrame:

@@ -103,6 +103,11 @@ def metrics_of(runs):
     return [run.file("metrics.json") for run in runs]
 
 
+def predictions_of(runs):
+    """The predictions of runs; a table reads them from the folders of their metrics."""
+    return [run.file("predictions.csv") for run in runs]
+
+
 def run_inputs(wildcards):
     """The inputs of a run except its split: the time of an estimate counts, caches are identified by their names."""
     files = JOBS.inputs(**wildcards)

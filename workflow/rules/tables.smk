@@ -3,7 +3,10 @@
 
 rule table:
     input:
-        lambda w: metrics_of(tables.table_runs(PARAMS, f"{w.kind}_{w.name}")),
+        metrics=lambda w: metrics_of(tables.table_runs(PARAMS, f"{w.kind}_{w.name}")),
+        predictions=lambda w: predictions_of(
+            tables.table_runs(PARAMS, f"{w.kind}_{w.name}")
+        ),
     output:
         [
             f"results/{{kind}}_{{name}}.{suffix}"
@@ -27,19 +30,22 @@ rule table:
     params:
         stem=lambda w, output: os.path.splitext(output[0])[0],
         request=lambda w: json.dumps(JOBS.table(f"{w.kind}_{w.name}")),
-        hashes=lambda w, input: " ".join(JOBS.parameters_of(input)),
+        hashes=lambda w, input: " ".join(JOBS.parameters_of(input.metrics)),
         code=code.script("make_table").hash,
     message:
         "Making the table {wildcards.kind}_{wildcards.name}"
     shell:
         "python workflow/scripts/make_table.py --request {params.request:q} --stem {params.stem:q}"
-        " --metrics {input:q} --hashes {params.hashes} 2>&1 | tee {log:q}"
+        " --metrics {input.metrics:q} --hashes {params.hashes} 2>&1 | tee {log:q}"
 
 
 # A main table of its available benchmarks, in a separate folder, so that it is not mistaken for the complete table.
 use rule table as partial_table with:
     input:
-        lambda w: metrics_of(JOBS.available_tables.runs(f"{w.kind}_{w.name}")),
+        metrics=lambda w: metrics_of(JOBS.available_tables.runs(f"{w.kind}_{w.name}")),
+        predictions=lambda w: predictions_of(
+            JOBS.available_tables.runs(f"{w.kind}_{w.name}")
+        ),
     output:
         paths.partial_table_files("{kind}_{name}"),
     log:
@@ -54,7 +60,7 @@ use rule table as partial_table with:
                 f"{w.kind}_{w.name}", JOBS.available_tables.lacking(f"{w.kind}_{w.name}")
             )
         ),
-        hashes=lambda w, input: " ".join(JOBS.parameters_of(input)),
+        hashes=lambda w, input: " ".join(JOBS.parameters_of(input.metrics)),
         code=code.script("make_table").hash,
     message:
         "Making the partial table {wildcards.kind}_{wildcards.name}"

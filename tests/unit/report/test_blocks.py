@@ -14,6 +14,7 @@ import pytest
 
 from ctxgcd.config import Params
 from ctxgcd.images.packed import open_packed
+from ctxgcd.pipeline.runs import Run
 from ctxgcd.plots import embedding as embedding_module
 from ctxgcd.plots.style import figure, plain
 from ctxgcd.report.confusion import Matrix, confusion, matrix, most_frequent, per_class
@@ -26,6 +27,7 @@ from ctxgcd.report.tables import table_grids
 from ctxgcd.report.thumbnails import PER_LINE, sheet, square, thumbnail
 from ctxgcd.tables.escapes import as_markdown
 from tests.helpers.places import ROOT
+from tests.helpers.predictions import of_run
 from tests.helpers.report import images
 from tests.helpers.results import NAMES, write_table
 from tests.helpers.tables import three
@@ -65,6 +67,19 @@ def test_published_numbers_are_marked(params: Params, tmp_path: Path) -> None:
     page = (tmp_path / "x.html").read_text(encoding="utf-8")
     numbers = [cell.published for line in grid.lines for cell in line if cell.published]
     assert re.findall(r"<small>(.*?)</small>", page) == [f"published {number}" for number in numbers]
+
+
+def test_a_benchmark_stands_over_all_its_columns(params: Params, tmp_path: Path) -> None:
+    rows, benchmarks = ["simgcd", "full-paper"], ["cub", "scars", "aircraft"]
+    runs = [Run("scars", row, 0) for row in rows]
+    predictions = {run: of_run(tmp_path, run, (0, 1, 2, int(run.row == "simgcd"))) for run in runs}
+    metrics = [one for b in benchmarks for row in rows for one in three(row, 60.0, benchmark=b)]
+    write_table(metrics, tmp_path / "main_ssb", rows, benchmarks, predictions, pairs={"full-paper": "simgcd"})
+    grid = table_grids(params, "main_ssb", tmp_path)[0]
+    assert grid.head == ["Method", "n", *["All", "Old", "New", "Changed"] * 3]
+    assert [[cell.text for cell in line][5::4] for line in grid.lines] == [["–"] * 3, ["–", "25.00", "–"]]
+    write_page("x", "y", [Section("s", [grid])], tmp_path / "x.html")
+    assert (tmp_path / "x.html").read_text(encoding="utf-8").count('<th colspan="4" scope="colgroup">') == 3
 
 
 # -- pieces ----------------------------------------------------------------------------------------------
