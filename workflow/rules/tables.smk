@@ -57,7 +57,8 @@ use rule table as partial_table with:
         stem=lambda w, output: os.path.splitext(output[0])[0],
         request=lambda w: json.dumps(
             JOBS.table(
-                f"{w.kind}_{w.name}", JOBS.available_tables.lacking(f"{w.kind}_{w.name}")
+                f"{w.kind}_{w.name}",
+                JOBS.available_tables.lacking(f"{w.kind}_{w.name}"),
             )
         ),
         hashes=lambda w, input: " ".join(JOBS.parameters_of(input.metrics)),
