@@ -138,6 +138,7 @@ def endings(images: Images, p: Mapping[str, Any], run: Row, inputs: StepInputs) 
     features = {"adapted": adapted}
     if images.test_view.ndim == 2:
         features["frozen"] = images.test_view
+        features["both"] = torch.cat([normalize(rows.float(), dim=1) for rows in features.values()], dim=1)
     with torch.no_grad():
         first = cast("Network", run.network).classify(adapted)[free].argmax(dim=1).numpy()
     found, new = {"classifier": first}, first >= old
