@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
+from torch import Tensor
 
 from ctxgcd.methods.simgcd import SimGCD
 from tests.helpers.methods import (
@@ -62,8 +63,15 @@ def test_simgcd_never_asks_for_neighbours() -> None:
     assert method.terms() == dict.fromkeys(("info_nce", "sup_con", "distill", "entropy", "cls"), 0)
 
 
+def _simgcd(new_by: str) -> SimGCD:
+    return SimGCD(parameters(new_by=new_by, tail="adapter"))
+
+
 def test_new_classes_by_kmeans_follow_the_features() -> None:
-    """Two groups of images that the classifier mixes are told apart; images of old classes keep their class."""
+    """Two groups of images that the classifier mixes are told apart; images of old classes keep their class.
+
+    The trained features of new images are all alike, so that only their frozen features can tell them apart.
+    """
     stream, net = torch.Generator().manual_seed(0), network()
     old = 3  # of 5 classes
     with torch.no_grad():  # features e0, e1, e2 are old; e3 and e4 are new, and the classifier cannot tell them apart
@@ -71,11 +79,16 @@ def test_new_classes_by_kmeans_follow_the_features() -> None:
         net.classifier.direction[[0, 1, 2], [0, 1, 2]] = 1.0
         net.classifier.direction[3:, 3:5] = 1.0
     kinds = torch.arange(5).repeat(20)
-    rows = torch.eye(8)[kinds] + 0.05 * torch.randn(100, 8, generator=stream)
+    frozen = torch.eye(8)[kinds] + 0.05 * torch.randn(100, 8, generator=stream)
+    trained = torch.where((kinds < old)[:, None], frozen, torch.eye(8)[3] + torch.eye(8)[4])
+
+    def features(ids: Tensor, *, frozen: bool = False, of: tuple[Tensor, Tensor] = (trained, frozen)) -> Tensor:
+        return of[frozen][ids]
+
     labels = torch.where((kinds < old) & (torch.arange(100) < 30), kinds, -1)
     free = (labels < 0).nonzero()[:, 0]
     by = {
-        new_by: SimGCD(parameters(new_by=new_by)).discover(net, rows.__getitem__, labels, free[:-10], free[-10:])
+        new_by: _simgcd(new_by).discover(net, features, labels, free[:-10], free[-10:])
         for new_by in ("classifier", "kmeans")
     }
     truth = kinds[free]
@@ -94,7 +107,7 @@ def test_too_few_new_images_keep_the_classifier(capsys: pytest.CaptureFixture[st
         net.classifier.direction.zero_()
         net.classifier.direction[:, :5] = torch.eye(5)
     rows, labels = torch.eye(8)[torch.tensor([0, 1, 2, 0, 1, 2])], torch.tensor([0, 1, 2, -1, -1, -1])
-    found = SimGCD(parameters(new_by="kmeans")).discover(
+    found = _simgcd("kmeans").discover(
         net, rows.__getitem__, labels, torch.tensor([3, 4, 5]), torch.tensor([], dtype=torch.int64)
     )
     assert found.unlabelled.tolist() == [0, 1, 2]
