@@ -1,4 +1,4 @@
-"""`python` or `snakemake` as a fork of the server beside this file: it gives its words, folder, environment and streams.
+"""`python` or `snakemake` as a fork of the server beside this file: it gives its words, folder, environment, streams.
 
 It passes SIGINT and SIGTERM on and ends as the fork does; the server kills the fork if this process is killed.
 """

@@ -17,6 +17,8 @@ from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 
+from tests.helpers.places import PROGRAMS
+
 
 @cache
 def programs() -> Path:
@@ -42,14 +44,17 @@ def programs() -> Path:
     return folder
 
 
-def snakemake(folder: Path, environment: Mapping[str, str], *words: str, patience: float = 1200) -> tuple[int, str]:
+def snakemake(
+    folder: Path, environment: Mapping[str, str], *words: str, patience: float = 1200, forked: bool = True
+) -> tuple[int, str]:
     """Call Snakemake in a folder, with this process's environment but for what is named; its status and both streams.
 
-    A call that takes longer than `patience` seconds is killed, and fails the test.
+    Without `forked`, it and its jobs are the real programs. A call that takes longer than `patience` seconds is killed,
+    and fails the test.
     """
     with tempfile.NamedTemporaryFile() as output:
         code = subprocess.run(
-            [programs() / "snakemake", *words],
+            [(programs() if forked else PROGRAMS) / "snakemake", *words],
             cwd=folder,
             env=os.environ | environment,
             stdin=subprocess.DEVNULL,
