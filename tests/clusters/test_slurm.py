@@ -43,14 +43,14 @@ class Queue:
         files = sorted(self.folder.glob("*.json"), key=lambda file: int(file.stem))
         return [job for file in files if (job := json.loads(file.read_text()))["comment"].startswith(begin)]
 
-    def call(self, project: Project, profile: str, *words: str) -> Result:
+    def call(self, project: Project, profile: str, *words: str, forked: bool = True) -> Result:
         """Call Snakemake where the queue's commands are found, and where it is asked every second."""
         own = {"QUEUE": str(self.folder), "PATH": f"{self.folder}{os.pathsep}{os.environ['PATH']}"}
         often = ("--slurm-init-seconds-before-status-checks", "1", "--latency-wait", "5")
         with pytest.MonkeyPatch.context() as patch:
             for name, value in own.items():
                 patch.setenv(name, value)
-            return project.call("--workflow-profile", profile, *words, *often)
+            return project.call("--workflow-profile", profile, *words, *often, forked=forked)
 
 
 def queue_in(folder: Path) -> Queue:
@@ -164,7 +164,7 @@ def carried_out(tmp_path_factory: pytest.TempPathFactory) -> tuple[Project, Queu
     before = project.call("--cores", "2", *prepared)
     assert before.code == 0, before.output
     (queue.folder / "interrupt").write_text("work/runs/*/last.pt")
-    return project, queue, queue.call(project, "profiles/slurm", "--keep-going", *wanted)
+    return project, queue, queue.call(project, "profiles/slurm", "--keep-going", *wanted, forked=False)
 
 
 def test_a_training_whose_time_is_over_goes_on_after_its_last_epoch(carried_out: tuple[Project, Queue, Result]) -> None:

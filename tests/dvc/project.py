@@ -12,7 +12,7 @@ from typing import Any
 
 import yaml
 
-from tests.helpers.forked import snakemake
+from tests.helpers.forked import programs, snakemake
 from tests.helpers.places import ROOT
 
 PROJECT = ("Snakefile", "params.yaml", "profiles", "workflow", "ctxgcd", "dvc.yaml", ".dvc", ".dvcignore", ".gitignore")
@@ -21,21 +21,25 @@ COMMANDS = Path(sys.executable).parent
 NOTHING = "Nothing to be done"  # Snakemake's words
 
 
-def environment_in(folder: Path) -> dict[str, str]:
+def environment_in(folder: Path, forked: bool) -> dict[str, str]:
     return {
-        "PATH": f"{COMMANDS}{os.pathsep}{os.environ['PATH']}",
+        "PATH": os.pathsep.join([str(programs())] * forked + [str(COMMANDS), os.environ["PATH"]]),
         "PYTHONPATH": str(folder),
         "CTXGCD_DATA": str(folder / "data" / "raw"),  # empty
         "DVC_SITE_CACHE_DIR": str(folder / ".dvc" / "tmp" / "site"),
     }
 
 
-def start(folder: Path, command: str, *arguments: str) -> subprocess.Popen[str]:
-    """Start a command of this environment in a project, in a process group of its own."""
+def start(folder: Path, command: str, *arguments: str, forked: bool = False) -> subprocess.Popen[str]:
+    """Start a command of this environment in a project, in a process group of its own.
+
+    With `forked` it calls the forked programs.
+    """
+    environment = os.environ | environment_in(folder, forked)
     return subprocess.Popen(
-        [str(COMMANDS / command), *arguments],
+        [shutil.which(command, path=environment["PATH"]) or command, *arguments],
         cwd=folder,
-        env=os.environ | environment_in(folder),
+        env=environment,
         text=True,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
@@ -46,8 +50,10 @@ def start(folder: Path, command: str, *arguments: str) -> subprocess.Popen[str]:
 def run(folder: Path, command: str, *arguments: str) -> subprocess.CompletedProcess[str]:
     """Run a command of this environment in a project; stdout holds both streams."""
     if command == "snakemake":
-        return subprocess.CompletedProcess(arguments, *snakemake(folder, environment_in(folder), *arguments))
-    process = start(folder, command, *arguments)
+        return subprocess.CompletedProcess(
+            arguments, *snakemake(folder, environment_in(folder, forked=True), *arguments)
+        )
+    process = start(folder, command, *arguments, forked=True)
     output, _ = process.communicate()
     return subprocess.CompletedProcess(process.args, process.returncode, output)
 

@@ -1,55 +1,67 @@
-"""Calls of Snakemake, each a process of its own that is forked from one which has imported Snakemake already.
+"""Scripts and calls of Snakemake, each a process of its own that is forked from one which has imported their libraries.
 
-That import is most of a dry run's time, and the tests make a hundred. Nothing of ctxgcd is imported before the fork: a
-call takes the package of the folder in which it runs, as PYTHONPATH says.
+Those imports are most of a short job's time, and the tests start hundreds. The programs `python` and `snakemake` in the
+folder `programs()` are used as those of the environment: Snakemake's jobs, too, call the `python` beside its own.
+Tests about processes, signals, imports and the time of a start use the real programs, in places.PROGRAMS.
 """
 
 from __future__ import annotations
 
 import atexit
-import multiprocessing
 import os
+import shutil
+import subprocess
 import sys
 import tempfile
 from collections.abc import Mapping
+from functools import cache
 from pathlib import Path
 
-FORKS = multiprocessing.get_context("forkserver")
-FORKS.set_forkserver_preload(["snakemake.cli"])
+from tests.helpers.places import PROGRAMS
 
 
-def snakemake(folder: Path, environment: Mapping[str, str], *words: str, patience: float = 1200) -> tuple[int, str]:
+@cache
+def programs() -> Path:
+    """The folder of the forked programs; their server starts with the first call and ends with this process."""
+    folder = Path(tempfile.mkdtemp(prefix="forked"))
+    atexit.register(shutil.rmtree, folder)
+    client = Path(__file__).with_name("fork_client.py").read_text()
+    for name in ("python", "snakemake"):
+        (folder / name).write_text(f"#!{sys.executable} -SI\n{client}")
+        (folder / name).chmod(0o755)
+    # The libraries of numpy start their threads when they are imported, and a fork has none of them.
+    environment = {name: text for name, text in os.environ.items() if name != "PYTHONPATH"} | {"OMP_NUM_THREADS": "1"}
+    server = subprocess.Popen(
+        [sys.executable, Path(__file__).with_name("fork_server.py"), folder],
+        env=environment | {"MPLBACKEND": "Agg"},
+        stdin=subprocess.PIPE,  # whose end ends the server
+        stdout=subprocess.PIPE,
+        start_new_session=True,
+    )
+    assert server.stdout
+    assert server.stdout.readline() == b"ready\n"
+    atexit.register(server.communicate)
+    return folder
+
+
+def snakemake(
+    folder: Path, environment: Mapping[str, str], *words: str, patience: float = 1200, forked: bool = True
+) -> tuple[int, str]:
     """Call Snakemake in a folder, with this process's environment but for what is named; its status and both streams.
 
-    A call that takes longer than `patience` seconds is killed, and fails the test.
+    Without `forked`, it and its jobs are the real programs. A call that takes longer than `patience` seconds is killed,
+    and fails the test.
     """
     with tempfile.NamedTemporaryFile() as output:
-        process = FORKS.Process(target=_call, args=(folder, os.environ | environment, words, output.name))
-        process.start()
-        process.join(patience)
-        if process.exitcode is None:
-            process.kill()  # so its status is a signal's
-            process.join()
-        told = output.read().decode(errors="replace")
-    code = process.exitcode
-    assert code is not None, told[-4000:]
+        code = subprocess.run(
+            [(programs() if forked else PROGRAMS) / "snakemake", *words],
+            cwd=folder,
+            env=os.environ | environment,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            timeout=patience,
+        ).returncode
+        told = Path(output.name).read_text(errors="replace")
     assert code >= 0, f"killed by signal {-code}: {told[-4000:]}"
     return code, told
-
-
-def _call(folder: Path, environment: dict[str, str], words: tuple[str, ...], output: str) -> None:
-    """What a forked process does: become what a shell would have started."""
-    os.chdir(folder)
-    os.environ.clear()
-    os.environ.update(environment)
-    sys.path[:0] = environment.get("PYTHONPATH", "").split(os.pathsep)
-    sys.argv = [str(Path(sys.executable).with_name("snakemake")), *words]
-    with open(output, "wb") as file:
-        os.dup2(file.fileno(), 1)
-        os.dup2(file.fileno(), 2)
-    from snakemake.cli import main
-
-    try:
-        sys.exit(main())
-    finally:
-        atexit._run_exitfuncs()  # which multiprocessing leaves out

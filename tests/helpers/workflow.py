@@ -69,8 +69,9 @@ class Project:
     folder: Path
     data: Path
 
-    def call(self, *words: str) -> Result:
-        return Result(*snakemake(self.folder, {"CTXGCD_DATA": str(self.data), "PYTHONPATH": str(self.folder)}, *words))
+    def call(self, *words: str, forked: bool = True) -> Result:
+        own = {"CTXGCD_DATA": str(self.data), "PYTHONPATH": str(self.folder)}
+        return Result(*snakemake(self.folder, own, *words, forked=forked))
 
     def dry(self, *words: str) -> Result:
         result = self.call("-n", "--cores", "8", *words)

@@ -45,11 +45,11 @@ def shrink(folder: Path, **protocol: Any) -> Path:
     return folder
 
 
-def start(folder: Path, *words: str, log: Path | None = None) -> subprocess.Popen[bytes]:
+def start(folder: Path, *words: str, log: Path | None = None, programs: Path = PROGRAMS) -> subprocess.Popen[bytes]:
     """Start snakemake in a process group of its own, as a terminal or a supervisor does."""
     with open(log or folder / "snakemake.log", "ab") as out:
         return subprocess.Popen(
-            [str(PROGRAMS / "snakemake"), *words],
+            [str(programs / "snakemake"), *words],
             cwd=folder,
             env=os.environ | {"PYTHONPATH": str(folder)},
             stdin=subprocess.DEVNULL,
@@ -59,10 +59,10 @@ def start(folder: Path, *words: str, log: Path | None = None) -> subprocess.Pope
         )
 
 
-def finish(folder: Path, *words: str) -> str:
-    """Run snakemake to its end; its output."""
+def finish(folder: Path, *words: str, programs: Path = PROGRAMS) -> str:
+    """Run snakemake to its end; its output. `programs`: the folder of real or of forked programs."""
     log = folder / "finish.log"
-    code = start(folder, *words, log=log).wait(timeout=5400)
+    code = start(folder, *words, log=log, programs=programs).wait(timeout=5400)
     assert code == 0, log.read_text()[-4000:]
     return log.read_text()
 

@@ -11,6 +11,7 @@ import pytest
 import yaml
 
 from ctxgcd.utils.signals import STOPPED
+from tests.helpers.forked import programs
 from tests.resume.project import finish, fresh_copy, quiet, results, shrink, start, strike
 
 TABLE = "results/main_fashion.csv"
@@ -19,9 +20,9 @@ LONG = {"epochs": 16, "view_bank": 2, "batch_size": 16}
 
 @pytest.fixture(scope="module")
 def clean(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A project whose two runs were trained without an interruption."""
+    """A project whose two runs were trained without an interruption, in forks: what is killed is real processes."""
     folder = shrink(fresh_copy(tmp_path_factory.mktemp("clean") / "project"), **LONG)
-    finish(folder, TABLE, "--cores", "2")
+    finish(folder, TABLE, "--cores", "2", programs=programs())
     return folder
 
 
@@ -61,9 +62,9 @@ def test_a_value_changed_and_changed_back_finds_its_runs(clean: Path) -> None:
     params = yaml.safe_load(text)
     params["methods"]["full"]["tau"] = 2.0
     file.write_text(yaml.safe_dump(params, sort_keys=False))
-    finish(clean, TABLE, "--cores", "2")
+    finish(clean, TABLE, "--cores", "2", programs=programs())
     assert results(clean) != before
     file.write_text(text)
-    told = finish(clean, TABLE, "--cores", "2")
+    told = finish(clean, TABLE, "--cores", "2", programs=programs())
     assert told.count("this run is already finished; copied from work/runs/") == 1  # of one the tau is no parameter
     assert results(clean) == before
