@@ -13,7 +13,7 @@ from ctxgcd.benchmarks.places import use_places
 from ctxgcd.config import Official
 from ctxgcd.config import parse as parse_params
 from ctxgcd.errors import UserError
-from ctxgcd.pipeline import available, code, equality, paths, tables, targets
+from ctxgcd.pipeline import available, code, equality, paths, tables, targets, together
 from ctxgcd.pipeline.failed_jobs import repeat_last_words
 from ctxgcd.pipeline.jobs import Jobs, job_words, write_params
 from ctxgcd.pipeline.resolve import estimate_of, limits_of, protocol_of
@@ -28,8 +28,10 @@ from ctxgcd.utils.signals import sign, stop_jobs_too
 # the location of the data is not part of a run's identity.
 places = config.pop("data", {})
 
-# The targets of this call. Snakemake exposes its own parsed targets only after this file is read.
+# The targets of this call. Snakemake exposes its own parsed targets only after this file is read. A call that trains the
+# runs of `together` has jobs instead of targets.
 TARGETS = get_argument_parser().parse_known_args(sys.argv[1:])[0].targets
+TARGETS = TARGETS or together.targets()
 
 with reported(job=False):
     equality.check()
@@ -112,3 +114,8 @@ def run_inputs(wildcards):
 def run_pixels(wildcards):
     store = JOBS.inputs(**wildcards).get("store")
     return pixels(store) if store else []
+
+
+def pixels_of(runs):
+    """The pixels of the stores of several runs."""
+    return sorted({files for run in runs if (files := run_pixels(vars(run)))})
