@@ -73,7 +73,7 @@ def threads(params: Params, runs: Sequence[Run]) -> int:
 
 
 def written(runs: Sequence[Run]) -> dict[str, str]:
-    """Write the rows of a job to a file named by their hash; return the wildcards of the job, from which `read` finds it.
+    """Write the rows of a job to a file named by their hash; return the job's wildcards, from which `read` finds it.
 
     The rows are in a file because a job in a queue or a pod is planned again there, without the targets of the call.
     """

@@ -42,9 +42,7 @@ def owned(folder: Path, patience: float = PATIENCE) -> Iterator[None]:
             try:
                 lock.acquire(timeout=patience)
             except Timeout:
-                raise TrainedElsewhere(
-                    f"another process trains the run in {folder}; wait until it has ended"
-                ) from None
+                raise TrainedElsewhere(f"another process trains the run in {folder}; wait until it has ended") from None
     try:
         yield
     finally:

@@ -41,7 +41,8 @@ with reported(job=False):
     use_places(places, {b.folder for b in official})
     REQUESTED = targets.requested_benchmarks(PARAMS, TARGETS)
     for warning in targets.check(PARAMS, TARGETS):
-        print(f"warning: {warning}", file=sys.stderr)
+        if "together" not in TARGETS:  # else the call for its jobs prints it
+            print(f"warning: {warning}", file=sys.stderr)
 
     # These values depend on the targets, so they are passed in the environment and not in the rules' `params`, where
     # other targets would make files again. A data check that fails lists the missing data of all requested benchmarks.
