@@ -12,7 +12,7 @@ import sys
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from ctxgcd.config import Params
 from ctxgcd.pipeline.identity import short_hash
@@ -77,17 +77,23 @@ def written(runs: Sequence[Run]) -> dict[str, str]:
 
     The rows are in a file because a job in a queue or a pod is planned again there, without the targets of the call.
     """
-    text = json.dumps([run.row for run in runs])
-    content = short_hash(text)
-    if not (file := _file(content)).is_file():
-        write_text(file, text)
-    return {"benchmark": runs[0].benchmark, "seed": str(runs[0].seed), "content": content}
+    rows = kept([run.row for run in runs])
+    return {"benchmark": runs[0].benchmark, "seed": str(runs[0].seed), "content": rows.stem}
 
 
 def read(benchmark: str, seed: str, content: str) -> list[Run]:
     """Return the runs of a job."""
-    rows = json.loads(_file(content).read_text(encoding="utf-8"))
+    rows = json.loads((TOGETHER / f"{content}.json").read_text(encoding="utf-8"))
     return [Run(benchmark, row, int(seed)) for row in rows]
+
+
+def kept(content: Any) -> Path:
+    """Write values of JSON types to a file named by their hash, unless it exists; return its path."""
+    text = json.dumps(content)
+    file = TOGETHER / f"{short_hash(text)}.json"
+    if not file.is_file():
+        write_text(file, text)
+    return file
 
 
 def _alike(params: Params, runs: Iterable[Run]) -> Iterator[list[Run]]:
@@ -107,7 +113,3 @@ def _parts(runs: list[Run], most: int) -> Iterator[list[Run]]:
     count = -(-len(runs) // most)
     for number in range(count):
         yield runs[number::count]
-
-
-def _file(content: str) -> Path:
-    return TOGETHER / f"{content}.json"

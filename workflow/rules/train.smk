@@ -54,7 +54,8 @@ rule train_together:
     resources:
         gpu=1,
     params:
-        runs=lambda w, input: json.dumps(
+        # In a file, because a command line has a limit and is printed if the job fails.
+        runs=lambda w, input: together.kept(
             JOBS.trained_together(together.read(**w), input.caches)
         ),
         reader=lambda w: JOBS.reader(w.benchmark),
@@ -63,7 +64,7 @@ rule train_together:
     message:
         "Training {params.number} runs of {wildcards.benchmark}, seed {wildcards.seed}, in one process"
     shell:
-        "python workflow/scripts/train_together.py --runs {params.runs:q} --split {input.split:q}"
+        "python workflow/scripts/train_together.py --runs {params.runs} --split {input.split:q}"
         " --split-hash {input.split_hash:q} {params.minutes} --reader {params.reader} --work work/runs 2>&1 | tee {log:q}"
 
 

@@ -18,7 +18,7 @@ from ctxgcd.utils.signals import stop_after
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--runs", type=json.loads, required=True, help="parameters, code and files of each run as JSON")
+    parser.add_argument("--runs", type=Path, required=True, help="JSON file: parameters, code and files of each run")
     parser.add_argument("--reader", required=True, help="the benchmark's reader, which opens the images")
     parser.add_argument("--split", type=Path, required=True)
     parser.add_argument("--split-hash", type=Path, required=True)
@@ -35,7 +35,7 @@ def main() -> None:
             code=asked["code"],
             **own,
         )
-        for asked in arguments.runs
+        for asked in json.loads(arguments.runs.read_text(encoding="utf-8"))
     ]
     if lacking := [one for one in runs if not one.finished()]:
         _train(lacking, arguments.split)
@@ -63,10 +63,8 @@ def _train(runs: Sequence[OneRun], split_file: Path) -> None:
                 failed.append(row)
             gc.collect()
     if failed:
-        of = "{benchmark}, seed {seed}".format(**runs[0].parameters)
-        raise UserError(
-            f"{counted(len(failed), 'run')} of {of} failed: {', '.join(failed)}; the other runs of this job are kept"
-        )
+        of = "{benchmark}, seed {seed},".format(**runs[0].parameters)
+        raise UserError(f"{counted(len(failed), 'run')} of {of} failed: {', '.join(failed)}; finished runs are kept")
 
 
 if __name__ == "__main__":

@@ -46,7 +46,7 @@ def test_runs_trained_in_one_process_are_those_of_single_trainings(done: Project
     diverges = f"{folder_of((OWN, 'simgcd+lr=1e30', 0))}/metrics.json"
     with owned(state):
         first = another.call("--cores", "1", "--keep-going", "together", diverges, *TARGETS)
-    sentence = f"error: 1 run of {OWN}, seed 0, failed: simgcd+lr=1e30; the other runs of this job are kept"
+    sentence = f"error: 1 run of {OWN}, seed 0, failed: simgcd+lr=1e30; finished runs are kept"
     refused(first, "skipped gcd: another process trains the run", sentence)
     assert first.jobs["train_together"] == 2
     assert {path.parent.name.partition("-")[2] for path in another.folder.glob("work/runs/*/finished")} == {
