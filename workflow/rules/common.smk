@@ -13,6 +13,7 @@ from ctxgcd.benchmarks.places import use_places
 from ctxgcd.config import Official
 from ctxgcd.config import parse as parse_params
 from ctxgcd.errors import UserError
+from ctxgcd.names import counted
 from ctxgcd.pipeline import available, code, equality, paths, tables, targets, together
 from ctxgcd.pipeline.failed_jobs import repeat_last_words
 from ctxgcd.pipeline.jobs import Jobs, job_words, write_params

@@ -60,9 +60,9 @@ rule train_together:
         ),
         reader=lambda w: JOBS.reader(w.benchmark),
         minutes=lambda w, resources: job_words([], resources.get("runtime")),
-        number=lambda w: len(together.read(**w)),
+        number=lambda w: counted(len(together.read(**w)), "run"),
     message:
-        "Training {params.number} runs of {wildcards.benchmark}, seed {wildcards.seed}, in one process"
+        "Training {params.number} of {wildcards.benchmark}, seed {wildcards.seed}, in one process"
     shell:
         "python workflow/scripts/train_together.py --runs {params.runs} --split {input.split:q}"
         " --split-hash {input.split_hash:q} {params.minutes} --reader {params.reader} --work work/runs 2>&1 | tee {log:q}"
