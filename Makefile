@@ -21,6 +21,7 @@ environment: ## make the environment (.venv, or VENV=folder) if it is missing or
 	@$(PYTHON) -m workflow.scripts.make_environment "$(VENV)"
 
 demo: environment ## train everything on the embedded benchmark and print its tables (minutes on two cores)
+	$(BIN)/snakemake together demo
 	$(BIN)/snakemake demo
 	@cat results/main_fashion.md results/ablation_fashion.md results/statistics_fashion.md results/sensitivity_fashion.md
 	@echo "Tables: results/*_fashion.{csv,md,tex,html}   figures: results/figures/*_fashion.png"
@@ -49,6 +50,7 @@ linkcheck: environment ## check every external link of the site (needs a network
 	$(BIN)/python -m sphinx -q -b linkcheck docs docs/_build/linkcheck
 
 verify: environment ## make the demo and compare its tables with the committed ones
+	$(BIN)/snakemake together demo
 	$(BIN)/snakemake demo
 	$(BIN)/python workflow/scripts/verify_results.py
 

@@ -1,7 +1,7 @@
 """Workflow from images to the paper's tables.
 
-Targets: all_tables (default), demo, benchmark_NAME, available_tables, check_data, plan, why, status, report and
-fetch_NAME."""
+Targets: all_tables (default), demo, benchmark_NAME, available_tables, check_data, plan, why, together, status, report
+and fetch_NAME."""
 
 from pathlib import Path
 

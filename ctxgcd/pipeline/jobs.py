@@ -128,6 +128,26 @@ class Jobs:
         """Return the hash of a run's code."""
         return code.of_row(self.reader(benchmark), parse_row(row)).hash
 
+    def caches(self, runs: Iterable[Run]) -> list[str]:
+        """Return the unique inputs of runs of one benchmark, except the split."""
+        return sorted({file for run in runs for file in self.inputs(run.benchmark, run.row, str(run.seed)).values()})
+
+    def trained_together(self, runs: Sequence[Run], at: Sequence[str]) -> list[dict[str, Any]]:
+        """Return the parameters, code and inputs of runs that one job trains.
+
+        at: where the job finds each of `caches`.
+        """
+        places = dict(zip(self.caches(runs), at, strict=True))
+        return [
+            {
+                "parameters": self.run(*own),
+                "code": self.code(run.benchmark, run.row),
+                "files": {name: places[file] for name, file in self.inputs(*own).items()},
+            }
+            for run in runs
+            for own in [(run.benchmark, run.row, str(run.seed))]
+        ]
+
     # -- tables ------------------------------------------------------------------------------------------------
 
     @cached_property

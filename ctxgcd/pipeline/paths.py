@@ -22,6 +22,7 @@ PLAN = Path("work/plan.csv")
 BENCH = Path("results/bench")
 FINGERPRINTS = Path("work/fingerprints")
 MERGED_PARAMS = Path("work/params")
+TOGETHER = Path("work/together")  # the runs of the jobs of `snakemake together`
 EMBEDDINGS = Path("work/report")
 AVAILABLE = "results/available"  # partial tables, never complete ones
 

@@ -75,6 +75,18 @@ def difference(params: Params, run: Run, results: Path = Path()) -> str:
     return ", ".join(why)
 
 
+def cached(params: Params, run: Run, results: Path = Path()) -> Path | None:
+    """Return the folder of a cached run with the requested parameters, code and the present split, or None."""
+    parameters, split = resolve(params, run.benchmark, run.row, run.seed), split_hash(run.benchmark, results)
+    try:
+        if parameters["K"] == ESTIMATED:
+            parameters["K"] = estimated_now(params, run.benchmark, results)
+    except UserError:
+        return None
+    by = code.of_row(params.benchmarks[run.benchmark].reader, parse_row(run.row))
+    return kept(RUN_CACHE, parameters, split, by.hash)
+
+
 def changed_code(made: Mapping[str, Any], modules: Mapping[str, str]) -> str:
     """Return which modules changed since a result was made, in words, except those declared equal."""
     before = made.get("modules")
@@ -122,15 +134,9 @@ def _split_made_again(params: Params, benchmark: str, results: Path) -> str:
 
 def _from_the_cache(params: Params, run: Run, results: Path) -> str:
     """Return a note on a cached run with the requested parameters, valid if its split stays the same."""
-    parameters, split = resolve(params, run.benchmark, run.row, run.seed), split_hash(run.benchmark, results)
-    try:
-        if parameters["K"] == ESTIMATED:
-            parameters["K"] = estimated_now(params, run.benchmark, results)
-    except UserError:
+    if not (state := cached(params, run, results)):
         return ""
     by = code.of_row(params.benchmarks[run.benchmark].reader, parse_row(run.row))
-    if not (state := kept(RUN_CACHE, parameters, split, by.hash)):
-        return ""
     equal = read_or_empty(state / "finished/run.json").get("true_code") != by.true_hash
     return f"; a finished run{' with equal code' * equal} is cached in {state} and copied if its split stays the same"
 

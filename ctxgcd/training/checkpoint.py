@@ -21,11 +21,15 @@ SCHEMAS = {"ctxgcd-state": 3, "ctxgcd-model": 2, "ctxgcd-discovery": 2}
 PATIENCE = 60.0  # seconds to wait for another training of the same run; an orphan ends within one step
 
 
+class TrainedElsewhere(UserError):
+    """Another process trains the run."""
+
+
 @contextmanager
 def owned(folder: Path, patience: float = PATIENCE) -> Iterator[None]:
     """Lock a run's state folder; the kernel releases the lock when the process ends.
 
-    Raises UserError if another process still trains the run after a waiting time.
+    Raises TrainedElsewhere, a UserError, if another process still trains the run after a waiting time.
     """
     lock = FileLock(folder / "lock")
     with on_disk(folder):
@@ -33,11 +37,12 @@ def owned(folder: Path, patience: float = PATIENCE) -> Iterator[None]:
         try:
             lock.acquire(timeout=0)
         except Timeout:
-            print(f"waiting for another process that trains the run in {folder}", flush=True)
+            if patience:
+                print(f"waiting for another process that trains the run in {folder}", flush=True)
             try:
                 lock.acquire(timeout=patience)
             except Timeout:
-                raise UserError(f"another process trains the run in {folder}; wait until it has ended") from None
+                raise TrainedElsewhere(f"another process trains the run in {folder}; wait until it has ended") from None
     try:
         yield
     finally:

@@ -13,7 +13,7 @@ from torch import nn
 from ctxgcd.errors import UserError
 from ctxgcd.models.precision import computing
 from ctxgcd.training.device_locks import borrowed
-from ctxgcd.training.processes import is_child_process
+from ctxgcd.training.rank import is_child_process
 
 # glibc's mallopt: parameter, value.
 NO_MAPPED_BLOCKS, NEVER_TRIM = (-4, 0), (-1, 2**31 - 1)

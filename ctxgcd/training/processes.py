@@ -18,6 +18,7 @@ import torch
 from torch import Tensor, distributed
 
 from ctxgcd.errors import UserError
+from ctxgcd.training.rank import is_child_process
 
 
 @dataclass(frozen=True)
@@ -105,8 +106,3 @@ def _end_with(parent: int) -> None:
     while os.getppid() == parent:
         time.sleep(0.5)
     os._exit(1)
-
-
-def is_child_process() -> bool:
-    """Return whether another process of the same training started this one."""
-    return int(os.environ.get("LOCAL_RANK", "0")) > 0

@@ -1,4 +1,4 @@
-"""Checks and reports that run before Snakemake plans jobs: unknown targets, `plan`, `why` and the available tables."""
+"""What runs before Snakemake plans jobs: unknown targets, `plan`, `why`, `together` and the available tables."""
 
 with reported(job=False):
     named = [rule.name for rule in workflow.rules if not rule.has_wildcards()]
@@ -13,7 +13,7 @@ with reported(job=False):
         known_as = os.path.join(
             stored.local_storage_prefix, provider, through.lstrip("/")
         )
-    for question in {"plan", "why"}.intersection(TARGETS):
+    for question in {"plan", "why", "together"}.intersection(TARGETS):
         wanted = [target for target in TARGETS if target != question] or ["all_tables"]
         for target in wanted:
             if target not in named and not any(
@@ -23,11 +23,21 @@ with reported(job=False):
                 raise UserError(
                     f"{question}: no rule makes '{target}'; give the name of a rule or a file in results/"
                 )
-        behind = [run for target in wanted for run in JOBS.runs_behind(target)]
+        behind = {target: JOBS.runs_behind(target) for target in wanted}
+        runs = [run for of in behind.values() for run in of]
+        words = [word for word in sys.argv[1:] if word != question]
         if question == "plan":
-            print(write_plan(PARAMS, behind, paths.PLAN))
-        else:
-            words = [word for word in sys.argv[1:] if word != question]
+            print(write_plan(PARAMS, runs, paths.PLAN))
+        elif question == "why":
             main = workflow.main_snakefile
-            print(why(PARAMS, behind, words, main, Path(through)))
+            print(why(PARAMS, runs, words, main, Path(through)))
+        elif none := [target for target in wanted if not behind[target]]:
+            raise UserError(
+                f"together: no run is behind '{none[0]}'; leave it out, or give a target with runs, as demo"
+            )
+        elif lacking := together.lacking(PARAMS, runs, Path(through)):
+            jobs = together.divided(PARAMS, lacking, workflow.cores or 1)
+            together.call(jobs, wanted, words)
+        else:
+            print("together: every run is already finished")
         sys.exit()

@@ -13,7 +13,8 @@ from ctxgcd.benchmarks.places import use_places
 from ctxgcd.config import Official
 from ctxgcd.config import parse as parse_params
 from ctxgcd.errors import UserError
-from ctxgcd.pipeline import available, code, equality, paths, tables, targets
+from ctxgcd.names import counted
+from ctxgcd.pipeline import available, code, equality, paths, tables, targets, together
 from ctxgcd.pipeline.failed_jobs import repeat_last_words
 from ctxgcd.pipeline.jobs import Jobs, job_words, write_params
 from ctxgcd.pipeline.resolve import estimate_of, limits_of, protocol_of
@@ -28,8 +29,10 @@ from ctxgcd.utils.signals import sign, stop_jobs_too
 # the location of the data is not part of a run's identity.
 places = config.pop("data", {})
 
-# The targets of this call. Snakemake exposes its own parsed targets only after this file is read.
+# The targets of this call. Snakemake exposes its own parsed targets only after this file is read. A call that trains the
+# runs of `together` has jobs instead of targets.
 TARGETS = get_argument_parser().parse_known_args(sys.argv[1:])[0].targets
+TARGETS = TARGETS or together.targets()
 
 with reported(job=False):
     equality.check()
@@ -39,7 +42,8 @@ with reported(job=False):
     use_places(places, {b.folder for b in official})
     REQUESTED = targets.requested_benchmarks(PARAMS, TARGETS)
     for warning in targets.check(PARAMS, TARGETS):
-        print(f"warning: {warning}", file=sys.stderr)
+        if "together" not in TARGETS:  # else the call for its jobs prints it
+            print(f"warning: {warning}", file=sys.stderr)
 
     # These values depend on the targets, so they are passed in the environment and not in the rules' `params`, where
     # other targets would make files again. A data check that fails lists the missing data of all requested benchmarks.
@@ -117,3 +121,8 @@ def run_inputs(wildcards):
 def run_pixels(wildcards):
     store = JOBS.inputs(**wildcards).get("store")
     return pixels(store) if store else []
+
+
+def pixels_of(runs):
+    """The pixels of the stores of several runs."""
+    return sorted({files for run in runs if (files := run_pixels(vars(run)))})

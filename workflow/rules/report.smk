@@ -18,6 +18,12 @@ rule why:
         "Explained"
 
 
+# See `plan`. The call goes on with jobs of the rule `train_together` in place of its targets.
+rule together:
+    message:
+        "Trained"
+
+
 # No declared output: the rule runs whenever it is requested, and makes no other files.
 rule status:
     log:

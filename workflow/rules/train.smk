@@ -1,4 +1,4 @@
-"""Training (one rule for all methods) and scoring of the predictions."""
+"""Training (one rule for all methods, of one run or of several) and scoring of the predictions."""
 
 
 rule train:
@@ -36,6 +36,36 @@ rule train:
         "python workflow/scripts/train_run.py --parameters {params.parameters:q} {params.files}"
         " --devices {resources.gpu} --code {params.code} --reader {params.reader} --out $(dirname {output.run:q})"
         " --work work/runs 2>&1 | tee {log:q}"
+
+
+# Runs of one benchmark and seed, trained in one process (`snakemake together`). The job has no output: it keeps each run
+# in the run cache, from which the job `train` of the run copies it. So nothing else depends on how a run was trained.
+rule train_together:
+    input:
+        caches=lambda w: JOBS.caches(together.read(**w)),
+        pixels=lambda w: pixels_of(together.read(**w)),
+        split_hash="results/splits/{benchmark}.sha256",
+        split="results/splits/{benchmark}.csv",
+    log:
+        "work/logs/train_together/{benchmark}/seed{seed}-{content}.log",
+    conda:
+        "../envs/ctxgcd.yaml"
+    threads: lambda w: together.threads(PARAMS, together.read(**w))
+    resources:
+        gpu=1,
+    params:
+        # In a file, because a command line has a limit and is printed if the job fails.
+        runs=lambda w, input: together.kept(
+            JOBS.trained_together(together.read(**w), input.caches)
+        ),
+        reader=lambda w: JOBS.reader(w.benchmark),
+        minutes=lambda w, resources: job_words([], resources.get("runtime")),
+        number=lambda w: counted(len(together.read(**w)), "run"),
+    message:
+        "Training {params.number} of {wildcards.benchmark}, seed {wildcards.seed}, in one process"
+    shell:
+        "python workflow/scripts/train_together.py --runs {params.runs} --split {input.split:q}"
+        " --split-hash {input.split_hash:q} {params.minutes} --reader {params.reader} --work work/runs 2>&1 | tee {log:q}"
 
 
 rule score:

@@ -149,6 +149,12 @@ def test_a_run_is_trained_by_one_process_at_a_time(tmp_path: Path) -> None:
         assert state.is_dir()
 
 
+def test_a_process_without_patience_does_not_wait(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with checkpoint.owned(tmp_path), pytest.raises(checkpoint.TrainedElsewhere, match="wait until it has ended"):
+        checkpoint.owned(tmp_path, patience=0).__enter__()
+    assert capsys.readouterr().out == ""
+
+
 @pytest.mark.slow
 def test_a_second_process_waits_for_an_orphan_that_ends(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     script = f"""

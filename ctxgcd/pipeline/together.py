@@ -1,0 +1,115 @@
+"""`snakemake together TARGET...`: runs of one benchmark and seed are trained in one process, one after the other.
+
+A process spends seconds on imports, which is much of a short training. The jobs keep the runs in the run cache, and the
+normal call copies them from there.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import groupby
+from pathlib import Path
+from typing import Any, NoReturn
+
+from ctxgcd.config import Params
+from ctxgcd.pipeline.identity import short_hash
+from ctxgcd.pipeline.paths import TOGETHER
+from ctxgcd.pipeline.resolve import resolve
+from ctxgcd.pipeline.runs import Run
+from ctxgcd.pipeline.why import cached, difference
+from ctxgcd.utils.files import write_text
+
+RULE = "train_together"
+MOST = 10  # runs of one job
+CALLED = "CTXGCD_TOGETHER"  # the targets of a call of `together`, whose process then makes jobs and no targets
+
+
+def call(jobs: Iterable[Sequence[Run]], wanted: Sequence[str], words: Sequence[str]) -> NoReturn:
+    """Replace this process by a call of Snakemake for jobs in place of targets.
+
+    Snakemake offers no way to change its targets while it reads the Snakefile.
+
+    Args:
+        jobs: the runs of each job.
+        wanted: the targets.
+        words: arguments of the call without `together`.
+    """
+    options = [word for word in words if word not in (*wanted, "--")]
+    specs = [f"{RULE}:{','.join(f'{key}={value}' for key, value in written(runs).items())}" for runs in jobs]
+    os.environ[CALLED] = " ".join(wanted)
+    sys.stdout.flush()
+    os.execv(sys.executable, [sys.executable, "-m", "snakemake", "--target-jobs", *specs, *options])
+
+
+def targets() -> list[str]:
+    """Return the targets of the call of `together` that became this process, if it is one."""
+    return os.environ.get(CALLED, "").split()
+
+
+def lacking(params: Params, runs: Iterable[Run], results: Path = Path()) -> list[Run]:
+    """Return the unique runs that are neither up to date in results/ nor finished in the run cache.
+
+    results: the folder that contains results/, if a storage provider is used.
+    """
+    unique = dict.fromkeys(runs)
+    return [run for run in unique if difference(params, run, results) and not cached(params, run, results)]
+
+
+def divided(params: Params, runs: Sequence[Run], cores: int) -> list[list[Run]]:
+    """Divide runs into jobs of one benchmark, seed and number of threads, of about equal size.
+
+    A job has at most MOST runs, and fewer if there are few runs for the number of cores.
+    """
+    most = max(1, min(MOST, len(runs) // cores))
+    return [part for alike in _alike(params, runs) for part in _parts(alike, most)]
+
+
+def threads(params: Params, runs: Sequence[Run]) -> int:
+    """Return the number of threads of the runs of a job."""
+    return _threads(params, runs[0])
+
+
+def written(runs: Sequence[Run]) -> dict[str, str]:
+    """Write the rows of a job to a file named by their hash; return the job's wildcards, from which `read` finds it.
+
+    The rows are in a file because a job in a queue or a pod is planned again there, without the targets of the call.
+    """
+    rows = kept([run.row for run in runs])
+    return {"benchmark": runs[0].benchmark, "seed": str(runs[0].seed), "content": rows.stem}
+
+
+def read(benchmark: str, seed: str, content: str) -> list[Run]:
+    """Return the runs of a job."""
+    rows = json.loads((TOGETHER / f"{content}.json").read_text(encoding="utf-8"))
+    return [Run(benchmark, row, int(seed)) for row in rows]
+
+
+def kept(content: Any) -> Path:
+    """Write values of JSON types to a file named by their hash, unless it exists; return its path."""
+    text = json.dumps(content)
+    file = TOGETHER / f"{short_hash(text)}.json"
+    if not file.is_file():
+        write_text(file, text)
+    return file
+
+
+def _alike(params: Params, runs: Iterable[Run]) -> Iterator[list[Run]]:
+    def key(run: Run) -> tuple[str, int, int]:
+        return run.benchmark, run.seed, _threads(params, run)
+
+    for _, of in groupby(sorted(runs, key=key), key):
+        yield list(of)
+
+
+def _threads(params: Params, run: Run) -> int:
+    number: int = resolve(params, run.benchmark, run.row, run.seed)["threads"]
+    return number
+
+
+def _parts(runs: list[Run], most: int) -> Iterator[list[Run]]:
+    count = -(-len(runs) // most)
+    for number in range(count):
+        yield runs[number::count]

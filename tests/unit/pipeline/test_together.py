@@ -1,0 +1,39 @@
+"""How runs are divided into jobs that train several of them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from ctxgcd.config import Params
+from ctxgcd.pipeline import targets, together
+from ctxgcd.pipeline.resolve import resolve
+from ctxgcd.pipeline.runs import Run
+
+
+@pytest.mark.parametrize(("cores", "sizes"), [(1, [8, 9] * 3), (2, [8, 9] * 3), (10, [4, 4, 4, 5] * 3), (64, [1] * 51)])
+def test_each_job_has_some_runs_of_one_seed(params: Params, cores: int, sizes: list[int]) -> None:
+    runs = targets.runs_behind(params, "demo")
+    jobs = together.divided(params, runs, cores)
+    assert sorted(run for job in jobs for run in job) == sorted(runs)
+    assert sorted(map(len, jobs)) == sorted(sizes)
+    assert all(len({run.seed for run in job}) == 1 for job in jobs)
+
+
+def test_a_job_has_one_benchmark_and_one_number_of_threads(params: Params) -> None:
+    """The threads of a job are those of its sums, whose order is a run's."""
+    runs = [Run(b, row, 0) for row in ("simgcd", "simgcd+threads=3", "full-paper") for b in ("fashion", "cub")]
+    jobs = together.divided(params, runs, 1)
+    alike = [{(r.benchmark, resolve(params, r.benchmark, r.row, 0)["threads"]) for r in job} for job in jobs]
+    assert all(len(one) == 1 for one in alike)
+    assert sorted(map(len, jobs)) == [1, 1, 2, 2]
+    assert [together.threads(params, job) for job in jobs] == [threads for [(_, threads)] in alike]
+
+
+def test_a_job_is_found_by_its_wildcards(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    runs = [Run("fashion", "simgcd", 2), Run("fashion", "full-paper+lambda_n=0.3", 2)]
+    wildcards = together.written(runs)
+    assert together.read(**wildcards) == runs
+    assert together.written(runs[:1]) != wildcards

@@ -1,0 +1,72 @@
+"""Train several runs of one benchmark and seed in one process, one after the other, and keep them in the run cache."""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from ctxgcd.errors import UserError
+from ctxgcd.names import counted
+from ctxgcd.training.one_run import OneRun
+from ctxgcd.utils.reporting import reported
+from ctxgcd.utils.signals import stop_after
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--runs", type=Path, required=True, help="JSON file: parameters, code and files of each run")
+    parser.add_argument("--reader", required=True, help="the benchmark's reader, which opens the images")
+    parser.add_argument("--split", type=Path, required=True)
+    parser.add_argument("--split-hash", type=Path, required=True)
+    parser.add_argument("--minutes", type=float, help="time limit, after which the job ends as after SIGTERM")
+    parser.add_argument("--work", type=Path, required=True, help="the run cache")
+    arguments = parser.parse_args()
+    if arguments.minutes:
+        stop_after(arguments.minutes)
+    own = {name: getattr(arguments, name) for name in ("split_hash", "reader", "work")}
+    runs = [
+        OneRun.of(
+            asked["parameters"],
+            files={name: Path(file) for name, file in asked["files"].items()},
+            code=asked["code"],
+            **own,
+        )
+        for asked in json.loads(arguments.runs.read_text(encoding="utf-8"))
+    ]
+    if lacking := [one for one in runs if not one.finished()]:
+        _train(lacking, arguments.split)
+
+
+def _train(runs: Sequence[OneRun], split_file: Path) -> None:
+    # Imported here, because these imports take seconds, and finished runs need none of them.
+    from ctxgcd.benchmarks.split_file import read_split
+    from ctxgcd.training.checkpoint import TrainedElsewhere, owned
+    from ctxgcd.training.devices import borrowed_devices
+    from ctxgcd.training.processes import ALONE
+
+    split, failed = read_split(split_file), []
+    with borrowed_devices(1) as [device]:
+        for one in runs:
+            row = one.parameters["row"]
+            try:
+                with owned(one.state, patience=0):
+                    if not one.finished():  # another process may have finished it
+                        one.train(split, device, ALONE)
+            except TrainedElsewhere as error:
+                print(f"skipped {row}: {error}", flush=True)
+            except UserError as error:
+                print(f"error: {error}", file=sys.stderr, flush=True)
+                failed.append(row)
+            gc.collect()
+    if failed:
+        of = "{benchmark}, seed {seed},".format(**runs[0].parameters)
+        raise UserError(f"{counted(len(failed), 'run')} of {of} failed: {', '.join(failed)}; finished runs are kept")
+
+
+if __name__ == "__main__":
+    with reported():
+        main()
