@@ -7,14 +7,15 @@ from pathlib import Path
 import pytest
 
 from ctxgcd.config import Params
-from ctxgcd.pipeline import targets, together
+from ctxgcd.pipeline import together
 from ctxgcd.pipeline.resolve import resolve
 from ctxgcd.pipeline.runs import Run
 
 
 @pytest.mark.parametrize(("cores", "sizes"), [(1, [8, 9] * 3), (2, [8, 9] * 3), (10, [4, 4, 4, 5] * 3), (64, [1] * 51)])
 def test_each_job_has_some_runs_of_one_seed(params: Params, cores: int, sizes: list[int]) -> None:
-    runs = targets.runs_behind(params, "demo")
+    rows = ["kmeans", "gcd", "simgcd", *(f"full-paper+lambda_n={number / 100}" for number in range(14))]
+    runs = [Run("fashion", row, seed) for row in rows for seed in range(3)]
     jobs = together.divided(params, runs, cores)
     assert sorted(run for job in jobs for run in job) == sorted(runs)
     assert sorted(map(len, jobs)) == sorted(sizes)
