@@ -1,44 +1,72 @@
-"""Write docs/measured/choices.md: the trials on labelled images with which values were chosen."""
+"""Write docs/measured/choices.md and trials.csv: the trials on labelled images with which values were chosen."""
 
 from __future__ import annotations
 
 import argparse
+import shutil
 from pathlib import Path
 
 import pandas as pd
 
 from ctxgcd.errors import UserError
-from ctxgcd.utils.files import read_object, write_text
+from ctxgcd.tables.display import benchmark_name
+from ctxgcd.utils.files import write_text
 from ctxgcd.utils.reporting import reported
 
-HEAD = """# How the demo's and cub50's values were chosen
+OUT = Path("docs/measured")
+HEAD = """# Trials inside D^l
 
-Each row was trained on a benchmark that lies inside the labelled images D^l of another one: half of its old
-classes play the new ones, so no label of D^u was read. Clustering accuracy (v2, percent) on its own unlabelled
-images. Epochs are scaled so that a trial makes about as many steps as the benchmark itself.
+Each setting was trained on a benchmark that contains only the labelled images D^l of another one, with half of its
+Old classes as New classes ([how values were chosen](../choices.md)). All / Old / New: clustering accuracy (v2,
+percent) on its unlabelled images, mean over seeds, by ending: the classifier; the classifier for Old classes and
+k-means of the frozen features for New ones (`new_by: kmeans`); semi-supervised k-means of the trained features.
+k-means and semi-supervised k-means of the frozen features are the baselines. CPU seconds of one training were
+measured beside other jobs. Every ending and seed: [trials.csv](trials.csv).
 """
+ENDINGS = {
+    "classifier": "Classifier",
+    "classifier+frozen_kmeans": "Classifier, New by k-means",
+    "adapted_semi": "Semi-supervised k-means, trained",
+    "frozen_kmeans": "k-means, frozen",
+    "frozen_semi": "Semi-supervised k-means, frozen",
+}
+SETTING = ["crop", "tail", "tail_lr_factor", "row"]
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("benchmarks", nargs="+", help="trial benchmarks whose runs are in results/runs/")
-    parser.add_argument("--out", type=Path, default=Path("docs/measured/choices.md"))
+    parser.add_argument("trials", type=Path, nargs="*", default=[Path("results/trials.csv")])
     arguments = parser.parse_args()
+    if missing := [str(path) for path in arguments.trials if not path.exists()]:
+        raise UserError(f"{missing[0]} does not exist; make it with workflow/scripts/run_trials.py")
+    table = pd.concat(map(pd.read_csv, arguments.trials), ignore_index=True)
     lines = [HEAD]
-    for benchmark in arguments.benchmarks:
-        paths = sorted(Path("results/runs", benchmark).glob("*/seed*/metrics.json"))
-        if not paths:
-            raise UserError(f"no run of {benchmark} in results/runs/; docs/choices.md says how to train one")
-        runs = [read_object(path) for path in paths]
-        scores = [next(s for s in run["scores"] if (s["set"], s["metric"]) == ("unlabelled", "v2")) for run in runs]
-        table = pd.DataFrame(scores).assign(row=[run["row"] for run in runs])
-        lines += [f"## {benchmark} ({scores[0]['n']} images, K = {scores[0]['K']})\n"]
-        lines += ["| row | All, each seed | All | Old | New |", "|---|---|---|---|---|"]
-        for row, group in table.groupby("row"):
-            means = " | ".join(f"{group[part].mean():.1f}" for part in ("all", "old", "new"))
-            lines.append(f"| {row} | {', '.join(f'{value:.1f}' for value in group['all'])} | {means} |")
-        lines.append("")
-    write_text(arguments.out, "\n".join(lines))
+    for stage, of_stage in table.groupby("stage", sort=False):
+        lines.append(f"## {str(stage).replace('_', ' ').capitalize()}\n")
+        for benchmark, own in of_stage.groupby("benchmark", sort=False):
+            lines += [f"{benchmark_name(str(benchmark))}:\n", *_table(own), ""]
+    write_text(OUT / "choices.md", "\n".join(lines))
+    if len(arguments.trials) == 1:
+        shutil.copy(arguments.trials[0], OUT / "trials.csv")
+    else:
+        table.to_csv(OUT / "trials.csv", index=False, lineterminator="\n")
+
+
+def _table(own: pd.DataFrame) -> list[str]:
+    """Return the lines of a Markdown table with a line for each setting."""
+    endings = {name: head for name, head in ENDINGS.items() if (own["ending"] == name).any()}
+    lines = [
+        f"| Pixels | Tail | Row | Seeds | {' | '.join(endings.values())} | CPU s |",
+        "|--:|---|---|--:|" + "--:|" * (len(endings) + 1),
+    ]
+    for (crop, tail, factor, row), group in own.groupby(SETTING, sort=False):
+        means = group.groupby("ending")[["all", "old", "new"]].mean()
+        cells = [
+            " / ".join(f"{value:.1f}" for value in means.loc[name]) if name in means.index else "" for name in endings
+        ]
+        seeds, seconds = group["seed"].nunique(), group["seconds"].mean()
+        lines.append(f"| {crop} | {tail} x {factor} | {row} | {seeds} | {' | '.join(cells)} | {seconds:.0f} |")
+    return lines
 
 
 if __name__ == "__main__":
