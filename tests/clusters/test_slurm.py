@@ -143,7 +143,7 @@ def carried_out(tmp_path_factory: pytest.TempPathFactory) -> tuple[Project, Queu
     (folder / "mine" / "labelled.txt").write_text("bee\n")
 
     def small(content: dict[str, Any]) -> None:
-        quick = {"resize": 32, "crop": 32, "view_bank": 0, "epochs": 4, "batch_size": 64}
+        quick = {"resize": 32, "crop": 32, "tail": "blocks", "view_bank": 0, "epochs": 4, "batch_size": 64}
         content["protocols"]["fashion"] |= quick
         simgcd = {"projector_width": 64, "projection_dim": 64, "teacher_warmup_epochs": 1}
         content["benchmarks"]["fashion"]["methods"] |= {"simgcd": simgcd, "full": {"T_warm": 1, "neighbour_images": 64}}

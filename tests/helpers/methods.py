@@ -35,7 +35,7 @@ def parameters(**changes: Any) -> dict[str, Any]:
     """Values of the full method with which each counts, with changes."""
     usual: dict[str, Any] = {
         **{"K": CLASSES, "T_warm": 1, "batch_size": 64, "neighbour_images": 128, "k": 5, "delta": 0.8},
-        **{"info_nce_temperature": 0.9, "entropy_weight": 2.0, "teacher_warmup_epochs": 0},
+        **{"info_nce_temperature": 0.9, "entropy_weight": 2.0, "teacher_warmup_epochs": 0, "tail": "blocks"},
         **{"teacher_temperature_start": TEACHER, "teacher_temperature_end": TEACHER},
     }
     return values(**usual | changes)

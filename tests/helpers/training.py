@@ -29,7 +29,7 @@ def parameters(**changes: Any) -> dict[str, Any]:
     """Values of a short run of the full method on the made-up images, with changes."""
     usual: dict[str, Any] = {
         **{"K": CLASSES, "epochs": 5, "T_warm": 2, "batch_size": 8, "lr": 0.1, "tail_lr_factor": 0.5, "k": 4},
-        **{"teacher_warmup_epochs": 2, "precision": "float32"},
+        **{"teacher_warmup_epochs": 2, "precision": "float32", "tail": "blocks", "entropy_weight": 1.0},
         "neighbour_images": 13,  # three queries of four images: 12, so that no pair of views is mistaken for a batch
     }
     return values(**usual | changes)

@@ -36,9 +36,9 @@ def shrink(folder: Path, **protocol: Any) -> Path:
     """Cut the main table of the demo to two trained rows of one seed, on the 500 labelled images."""
     file = folder / "params.yaml"
     params = yaml.safe_load(file.read_text())
-    params["seeds"] = [0]
+    params |= {"seeds": [0], "seeds_of": {}, "rows_of": {}}
     params["rows"]["main"] = ["simgcd", "full-paper"]
-    params["protocols"]["fashion"] |= {"resize": 32, "crop": 32, **protocol}
+    params["protocols"]["fashion"] |= {"resize": 32, "crop": 32, "tail": "blocks", **protocol}
     params["benchmarks"]["fashion"]["methods"]["simgcd"]["projector_width"] = 64
     params["benchmarks"]["fashion"]["trial"] = True
     file.write_text(yaml.safe_dump(params, sort_keys=False))

@@ -19,9 +19,10 @@ from workflow.scripts.compare_checkouts import ROWS, WAYS, compare
 def test_every_row_can_be_made_in_every_way(way: str, params: Params) -> None:
     made = {row: WAYS[way].row(row) for row in (*ROWS, "full-paper-without-n", "full-mended-zero")}
     assert [row for row, name in made.items() if not name] == (["kmeans"] if WAYS[way].fresh else [])
+    bank = params.protocols["fashion"].view_bank
     for name in filter(None, made.values()):
         resolved = resolve(params, "fashion", name, 0)
-        assert resolved.get("view_bank") == (None if name.startswith("kmeans") else 0 if WAYS[way].fresh else 4)
+        assert resolved.get("view_bank") == (None if name.startswith("kmeans") else 0 if WAYS[way].fresh else bank)
         assert resolved["precision"] == ("bf16" if way == "bf16" else "float32")
 
 

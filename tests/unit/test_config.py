@@ -203,7 +203,7 @@ def parts_of(annotation: Any) -> list[Any]:
 
 
 # Added at the behaviour of before, so no identity of a run that has it holds them, and none may ever change.
-WITH_DEFAULTS = {"Protocol.tail": "blocks", "Protocol.loss_group": 0}
+WITH_DEFAULTS = {"Protocol.tail": "blocks", "Protocol.loss_group": 0, "SimGCDValues.new_by": "classifier"}
 WITH_DEFAULTS |= {
     f"{of}.{name}": 1.0 for of in ("GCDValues", "SimGCDValues") for name in ("info_nce_weight", "sup_con_weight")
 }
@@ -224,6 +224,7 @@ def test_fields_with_a_default_are_few_and_written_all_the_same(committed: dict[
         assert {"tail", "loss_group"} <= protocol.keys()
     for method in ("gcd", "simgcd"):
         assert {"info_nce_weight", "sup_con_weight"} <= committed["methods"][method].keys()
+    assert "new_by" in committed["methods"]["simgcd"]
 
 
 @pytest.mark.parametrize(

@@ -49,7 +49,8 @@ class Way:
         method = parse_row(row).entry
         if self.fresh and not method.trains:
             return None
-        added = self.added + "+T_warm=1" * (self.fresh and "T_warm" in method.reads)
+        early = [f"+{key}=1" for key in ("teacher_warmup_epochs", "T_warm") if self.fresh and key in method.reads]
+        added = "".join([self.added, *early])
         return re.sub(r"(-without-[a-z]|-zero)?$", rf"{added}\1", row, count=1)
 
 

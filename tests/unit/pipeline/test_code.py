@@ -211,7 +211,7 @@ def test_a_step_reaches_what_it_needs_and_no_more() -> None:
     assert {m for m in METHODS if ENTROPY in code.training(m).modules} == {"simgcd", "full"}
     assert {m for m in METHODS if "ctxgcd.methods.gcd" in code.training(m).modules} == {"gcd"}
     assert {m for m in METHODS if "ctxgcd.losses.neighbourhood" in code.training(m).modules} == {"full"}
-    assert {m for m in METHODS if "ctxgcd.clustering.semi_kmeans" in code.training(m).modules} == {"gcd"}
+    assert {m for m in METHODS if "ctxgcd.clustering.semi_kmeans" in code.training(m).modules} == {"gcd", "semi_kmeans"}
     for method in METHODS:
         run = code.run("cub", method).modules
         assert not any(name.startswith(("ctxgcd.evaluation", "ctxgcd.tables", "ctxgcd.plots")) for name in run)

@@ -68,6 +68,13 @@ IMPOSSIBLE: list[tuple[str, Any, str, list[str]]] = [
     ),
     ("methods.full.T_warm", 200, "full-paper-without-n", ["L_c would have no effect"]),
     ("methods.full.T_warm", 199, "full-released", ["would have no effect", "epoch 200 of 200"]),
+    (
+        "protocols.official.tail",
+        "blocks",
+        "simgcd+new_by=kmeans",
+        ["new_by is kmeans", "features of a frozen backbone", "set tail to adapter"],
+    ),
+    ("methods.simgcd.new_by", "kmeans", "full-paper", ["new_by is kmeans", "set tail to adapter"]),
     ("methods.full.context_delay", 150, "full-paper", ["would have no effect", "epoch 200 of 200"]),
 ]
 
@@ -129,6 +136,18 @@ def test_what_is_just_possible(committed: dict[str, Any]) -> None:
     assert resolve(never, "cub", "full-paper-zero", 0)["lambda_n"] == 0.0  # no weight that could act
 
 
+def test_new_classes_are_divided_by_frozen_features_where_an_adapter_is_trained(params: Params) -> None:
+    assert resolve(params, "cub", "simgcd+tail=adapter+new_by=kmeans", 0)["new_by"] == "kmeans"
+    usual = resolve(params, "cub", "simgcd", 0)
+    assert usual == resolve(params, "cub", "simgcd+new_by=classifier", 0) | {"row": "simgcd"}
+    assert "new_by" not in usual  # the default is in no identity
+    words = told(lambda: targets.check(params, ["results/runs/cub/simgcd+new_by=kmeans/seed0/run.json"]))
+    assert words == (
+        "benchmark cub, row simgcd+new_by=kmeans: new_by is kmeans, which divides New classes by the features of a "
+        "frozen backbone; set tail to adapter"
+    )
+
+
 def test_k_of_one_has_no_neighbour(params: Params) -> None:
     assert "greater than or equal to 2" in told(lambda: resolve(params, "cub", "full-paper+k=1", 0))
 
@@ -136,6 +155,7 @@ def test_k_of_one_has_no_neighbour(params: Params) -> None:
 def test_a_row_that_a_benchmark_cannot_have_is_refused_when_it_is_asked_for(committed: dict[str, Any]) -> None:
     """k = 3000 of `main` is possible on cub, and too large for the 2,000 images of fashion."""
     committed["rows"]["main"].append("full-paper+k=3000+neighbour_images=3000")
+    del committed["rows_of"]["main_fashion"]
     params = parse(committed)
     assert targets.check(params, ["results/main_ssb.csv"]) == []
     assert targets.check(params, ["results/ablation_fashion.csv", "check_data"]) == []

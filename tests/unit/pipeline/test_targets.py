@@ -148,10 +148,13 @@ def test_a_wrong_row_anywhere_is_found_before_anything_runs(committed: dict[str,
     assert "did you mean 'paper'?" in told(lambda: targets.check(parse(committed), []))
 
 
-def test_a_benchmark_can_have_seeds_of_its_own(params: Params, committed: dict[str, Any]) -> None:
+def test_a_benchmark_can_have_seeds_of_its_own(committed: dict[str, Any]) -> None:
     def seeds(of: Params, table: str) -> list[int]:
         return sorted({run.seed for run in table_runs(of, table)})
 
+    ten = {kind: list(range(10)) for kind in ("main", "ablation")}
+    committed["seeds_of"]["cub50"] |= ten | {"sensitivity": [0, 1, 2], "open_choices": [0, 1, 2]}
+    params = parse(committed)
     assert seeds(params, "ablation_cub50") == seeds(params, "statistics_cub50") == list(range(10))
     assert seeds(params, "unknowns_cub50") == [0, 1, 2]
     assert seeds(params, "sensitivity_cub50") == seeds(params, "ablation_cub") == [0, 1, 2]
@@ -160,7 +163,8 @@ def test_a_benchmark_can_have_seeds_of_its_own(params: Params, committed: dict[s
     assert "seeds_of.cub50.main" in told(lambda: edited(committed, "seeds_of", {"cub50": own | {"main": [1, 1]}}))
 
 
-def test_what_is_compared_with_what(params: Params, committed: dict[str, Any]) -> None:
+def test_what_is_compared_with_what(committed: dict[str, Any]) -> None:
+    params = edited(committed, "protocols.cub50.tail_lr_factor", 0.1)
     pairs = tables.table_pairs(params, "unknowns", "cub50")
     assert pairs == params.rows.open_choices  # cub50 has other values everywhere
     found = {run.row for run in table_runs(params, "unknowns_cub50")}

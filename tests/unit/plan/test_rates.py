@@ -25,7 +25,8 @@ DIM, CPU = 1280, "cpu: made up"
 def params(committed: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Params:
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv(rates.VARIABLE, raising=False)
-    committed["benchmarks"]["cub50"]["overrides"] |= {"tail_blocks": 1, "precision": "float32", "view_bank": 4}
+    blocks = {"tail": "blocks", "tail_blocks": 1, "precision": "float32", "view_bank": 4}
+    committed["benchmarks"]["cub50"]["overrides"] |= blocks
     return parse(committed)
 
 

@@ -64,7 +64,8 @@ def test_all_that_exists_is_shown_and_gaps_are_named(page: str) -> None:
     assert "torch 2.14.1" in text
     assert "Missing: ablation_mine, sensitivity_mine, terms_mine, curves_mine, embedding_mine" in text
     assert "No results for CUB; Stanford Cars; " in text
-    assert "; CUB, first 50 classes; CIFAR-10, 12,000 images." in text  # and no trial benchmark after them
+    # No trial benchmark after these.
+    assert "; CUB, first 50 classes; CUB, first 50 classes, unequal; CIFAR-10, 12,000 images." in text
     assert len(page) < 5e6
 
 

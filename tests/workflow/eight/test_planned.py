@@ -28,8 +28,9 @@ def test_demo_needs_no_data(tmp_path: Path) -> None:
     project = fresh(tmp_path / "project", tmp_path / "nothing")
     result = project.dry("demo")
     assert {benchmark for benchmark, _, _ in result.trainings} == {"fashion"}
-    assert sum(row == "kmeans" for _, row, _ in result.trainings) == 3
-    assert len(result.trainings) == result.jobs["train"] == 45 + 3 + 3
+    assert sum(row == "kmeans" for _, row, _ in result.trainings) == 5
+    # Seven rows of the main table, four more of the ablation, and eight more of the sensitivity.
+    assert len(result.trainings) == result.jobs["train"] == 7 * 5 + 4 * 3 + 8
 
 
 def test_one_table_plans_its_runs_alone(tiny: Project) -> None:
