@@ -85,7 +85,7 @@ def check(
     except OSError as error:
         return result("wrong", f"{error.filename or folder} cannot be read ({error.strerror}); repair or replace it")
 
-    listed = manifest[manifest["class_id"].isin(class_list.old + class_list.new)]
+    listed = class_list.used(manifest)
     found |= {part: int((listed["part"] == part).sum()) for part in PARTS}
     found["classes"] = int(listed.loc[listed["part"] == "train", "class_id"].nunique())
     no_test = bool(reader.test_files) and expected.get("test", 0) > 0 and "test" not in set(manifest["part"])

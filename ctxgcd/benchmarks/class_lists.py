@@ -7,9 +7,12 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from ctxgcd.errors import UserError, nearest
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 FOLDER = Path(__file__).parent / "class_lists"
 
@@ -19,7 +22,7 @@ class ClassList:
     """Old and New classes as raw 0-based ids, in the order of the dense ids 0..K-1 (Old, then New).
 
     `classes` is the size of the raw class index. `names`, if given, are the folder names of old + new: data with other
-    class names is refused.
+    class names is refused. `left_out` are paths of images that the benchmark does not use.
     """
 
     name: str
@@ -28,6 +31,7 @@ class ClassList:
     old: tuple[int, ...]
     new: tuple[int, ...]
     names: tuple[str, ...] = ()
+    left_out: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         listed = self.old + self.new
@@ -49,8 +53,14 @@ class ClassList:
 
     @property
     def sha256(self) -> str:
-        """Return a hash of the Old and New classes in order, recorded with a split."""
-        return hashlib.sha256(json.dumps([self.old, self.new]).encode()).hexdigest()
+        """Return a hash of the Old and New classes in order and of the images left out, recorded with a split."""
+        content = [self.old, self.new, *([self.left_out] if self.left_out else [])]
+        return hashlib.sha256(json.dumps(content).encode()).hexdigest()
+
+    def used(self, manifest: pd.DataFrame) -> pd.DataFrame:
+        """Return the rows of a manifest that belong to the benchmark: images of listed classes, none left out."""
+        listed = manifest["class_id"].isin(self.old + self.new)
+        return manifest[listed & ~manifest["path"].isin(self.left_out)]
 
     def subset(self, classes: Sequence[int]) -> ClassList:
         """Return a list with only the given raw classes, in the order of this list."""
@@ -83,6 +93,7 @@ def load(name: str, classes: Literal["all"] | int | Sequence[int] = "all") -> Cl
         old=tuple(content["old"]),
         new=tuple(content["new"]),
         names=tuple(content.get("names", ())),
+        left_out=tuple(content.get("left_out", ())),
     )
     if classes == "all":
         return listed

@@ -34,7 +34,7 @@ def make_split(
         raise UserError(f"labelled_share is {labelled_share}, but expected a number between 0 and 1; change it")
     listed = class_list.old + class_list.new
     _check(manifest, class_list)
-    kept = manifest[manifest["class_id"].isin(listed)]
+    kept = class_list.used(manifest)
     kept = pd.concat([kept[kept["part"] == part] for part in ("train", "test")], ignore_index=True)
     label_of = {raw: label for label, raw in enumerate(listed)}
     labels = kept["class_id"].map(label_of).to_numpy("int64")

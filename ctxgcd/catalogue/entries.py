@@ -162,6 +162,8 @@ class SimGCDValues(Contrastive):
     teacher_temperature_end: float = Field(gt=0)  #: tau_t after the warm-up
     teacher_warmup_epochs: int = Field(ge=1)  #: number of epochs over which tau_t changes from start to end
     teacher_schedule: Literal["linear", "cosine"]  #: schedule of this change
+    #: what tells New classes apart: the classifier, or k-means of the images that the classifier assigns to New classes
+    new_by: Literal["classifier", "kmeans"] = "classifier"
 
 
 class FullValues(Closed):

@@ -2,22 +2,31 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
 import torch
 from torch import Tensor, nn
+from torch.nn.functional import normalize
 
+from ctxgcd.clustering.kmeans import kmeans
 from ctxgcd.losses.cross_entropy import cross_entropy
 from ctxgcd.losses.distill import distill
 from ctxgcd.losses.entropy import entropy_gap
-from ctxgcd.methods.by_classifier import ByClassifier
+from ctxgcd.methods.by_classifier import CHUNK, ByClassifier
+from ctxgcd.methods.method import Discovery
 from ctxgcd.methods.schedules import teacher_temperature
 from ctxgcd.methods.step import Batch, Look, Losses, Plan
 from ctxgcd.models.network import Network, Outputs
 
+RESTARTS = 10  # of the k-means that divides New classes
+
 
 class SimGCD(ByClassifier):
-    """Tail and heads trained with L_rep + L_cls; the classifier's argmax is the class."""
+    """Tail and heads trained with L_rep + L_cls; the classifier's argmax is the class.
+
+    With `new_by: kmeans`, the images that it assigns to New classes are divided by k-means of the trained features.
+    """
 
     logged = ("teacher_temperature",)
 
@@ -52,6 +61,23 @@ class SimGCD(ByClassifier):
             "entropy": entropy_gap(out.logits, student),
             "cls": cross_entropy(out.logits, labels, labels >= 0, student),
         }
+
+    def discover(
+        self, network: Network, features: Callable[[Tensor], Tensor], labels: Tensor, unlabelled: Tensor, test: Tensor
+    ) -> Discovery:
+        found = super().discover(network, features, labels, unlabelled, test)
+        if self.p["new_by"] == "classifier":
+            return found
+        old = int(labels.max()) + 1
+        new = unlabelled[found.unlabelled >= old]
+        if len(new) < (classes := self.p["K"] - old):
+            print(f"note: the classifier divides the New classes, because it assigns only {len(new)} images to them")
+            return found
+        rows = torch.cat([normalize(features(part), dim=1) for part in new.split(CHUNK)]).cpu().numpy()
+        _, centres = kmeans(rows, classes, restarts=RESTARTS, seed=self.p["seed"], threads=self.p["threads"])
+        network.centres = normalize(torch.from_numpy(centres).to(labels.device), dim=1)
+        found = super().discover(network, features, labels, unlabelled, test)
+        return replace(found, found={"centres": network.centres.cpu()})
 
     def teacher_temperature(self, epoch: int) -> float:
         p = self.p

@@ -55,6 +55,25 @@ class DinoHead(nn.Module):
         return F.linear(F.normalize(self.projector(features), dim=1), F.normalize(self.direction, dim=1))
 
 
+def regrouped(cosines: Tensor, features: Tensor, centres: Tensor) -> Tensor:
+    """Return cosines in which centres tell the New classes apart, and the Old classes keep theirs.
+
+    Whether an image is of an Old or a New class is still decided by the classifier: the New class with the nearest
+    centre gets the image's largest cosine with a New class, the others less by their distance.
+
+    Args:
+        cosines: float [n, K], the New classes last.
+        features: float [n, d], of any scale.
+        centres: float [New classes, d], L2-normalised.
+
+    Returns:
+        float [n, K].
+    """
+    old, new = cosines[:, : -len(centres)], cosines[:, -len(centres) :]
+    near = F.linear(F.normalize(features.to(centres.dtype), dim=1), centres)
+    return torch.cat([old, new.amax(dim=1, keepdim=True) + near - near.amax(dim=1, keepdim=True)], dim=1)
+
+
 class CosineClassifier(nn.Module):
     """Weight-normalised linear layer of gain 1, no bias, on the L2-normalised feature; returns cosines.
 

@@ -7,7 +7,7 @@ from typing import Any, Self
 
 from torch import Tensor, nn
 
-from ctxgcd.models.heads import CosineClassifier, DinoHead, Projector
+from ctxgcd.models.heads import CosineClassifier, DinoHead, Projector, regrouped
 from ctxgcd.utils.seeding import generator
 
 
@@ -37,13 +37,19 @@ class TailNetwork(nn.Module):
 
 
 class Network(TailNetwork):
-    """Tail, projector and classifier. The heads are initialised from the random stream `heads` of the seed."""
+    """Tail, projector and classifier. The heads are initialised from the random stream `heads` of the seed.
+
+    `centres` [New classes, d] are set after a training whose New classes are told apart by k-means (heads.regrouped).
+    """
+
+    centres: Tensor | None
 
     def __init__(self, tail: nn.Module, dim: int, classes: int, width: int, projection_dim: int, seed: int) -> None:
         super().__init__(tail)
         stream = generator(seed, "heads")
         self.projector = Projector(dim, width, projection_dim, generator=stream)
         self.classifier = CosineClassifier(dim, classes, generator=stream)
+        self.register_buffer("centres", None, persistent=False)
 
     def forward(self, kept: Tensor) -> Outputs:
         """Return the outputs for the trunk's output [n, ...]."""
@@ -52,7 +58,8 @@ class Network(TailNetwork):
 
     def classify(self, features: Tensor) -> Tensor:
         """Return cosines [n, K] for the tail's features [n, d]."""
-        return self.classifier(features)
+        cosines: Tensor = self.classifier(features)
+        return cosines if self.centres is None else regrouped(cosines, features, self.centres)
 
 
 class ContrastiveNetwork(TailNetwork):

@@ -60,3 +60,43 @@ def test_simgcd_never_asks_for_neighbours() -> None:
     method = SimGCD(parameters())
     assert not any(asks_for_neighbours(method, epoch) for epoch in range(300))
     assert method.terms() == dict.fromkeys(("info_nce", "sup_con", "distill", "entropy", "cls"), 0)
+
+
+def test_new_classes_by_kmeans_follow_the_features() -> None:
+    """Two groups of images that the classifier mixes are told apart; images of old classes keep their class."""
+    stream, net = torch.Generator().manual_seed(0), network()
+    old = 3  # of 5 classes
+    with torch.no_grad():  # features e0, e1, e2 are old; e3 and e4 are new, and the classifier cannot tell them apart
+        net.classifier.direction.zero_()
+        net.classifier.direction[[0, 1, 2], [0, 1, 2]] = 1.0
+        net.classifier.direction[3:, 3:5] = 1.0
+    kinds = torch.arange(5).repeat(20)
+    rows = torch.eye(8)[kinds] + 0.05 * torch.randn(100, 8, generator=stream)
+    labels = torch.where((kinds < old) & (torch.arange(100) < 30), kinds, -1)
+    free = (labels < 0).nonzero()[:, 0]
+    by = {
+        new_by: SimGCD(parameters(new_by=new_by)).discover(net, rows.__getitem__, labels, free[:-10], free[-10:])
+        for new_by in ("classifier", "kmeans")
+    }
+    truth = kinds[free]
+    found = torch.cat([by["kmeans"].unlabelled, by["kmeans"].test])
+    assert torch.equal(found[truth < old], truth[truth < old])
+    of_new = {int(kind): found[truth == kind].unique().tolist() for kind in (3, 4)}
+    assert sorted(of_new.values()) == [[3], [4]]
+    assert by["kmeans"].found["centres"].shape == (2, 8)
+    mixed = torch.cat([by["classifier"].unlabelled, by["classifier"].test])
+    assert len(mixed[truth >= old].unique()) == 1
+
+
+def test_too_few_new_images_keep_the_classifier(capsys: pytest.CaptureFixture[str]) -> None:
+    net = network()
+    with torch.no_grad():
+        net.classifier.direction.zero_()
+        net.classifier.direction[:, :5] = torch.eye(5)
+    rows, labels = torch.eye(8)[torch.tensor([0, 1, 2, 0, 1, 2])], torch.tensor([0, 1, 2, -1, -1, -1])
+    found = SimGCD(parameters(new_by="kmeans")).discover(
+        net, rows.__getitem__, labels, torch.tensor([3, 4, 5]), torch.tensor([], dtype=torch.int64)
+    )
+    assert found.unlabelled.tolist() == [0, 1, 2]
+    assert not found.found
+    assert "assigns only 0 images" in capsys.readouterr().out

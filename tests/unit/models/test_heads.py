@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils.parametrizations import weight_norm
 
-from ctxgcd.models.heads import CosineClassifier, Projector
+from ctxgcd.models.heads import CosineClassifier, Projector, regrouped
 from tests.helpers.models import seeded
 
 torch.set_num_threads(1)
@@ -90,3 +90,22 @@ def test_classifier_trains_as_a_weight_norm_layer() -> None:
     torch.testing.assert_close(ours.direction, direction, rtol=1e-10, atol=1e-12)
     assert not torch.allclose(ours.direction.detach().norm(dim=1), start)  # never renormalised
     assert torch.autograd.gradcheck(ours, torch.randn(3, 12, dtype=torch.float64, requires_grad=True))
+
+
+def test_centres_divide_new_classes_and_leave_old_ones() -> None:
+    cosines = torch.tensor([[0.9, 0.1, 0.8, 0.2], [0.1, 0.2, 0.3, 0.6]])  # two old classes, two new ones
+    features = torch.tensor([[0.0, 2.0], [4.0, 0.0]])
+    found = regrouped(cosines, features, torch.tensor([[1.0, 0.0], [0.0, 1.0]]))
+    # The first image is nearest to the second centre, the second image to the first.
+    torch.testing.assert_close(found, torch.tensor([[0.9, 0.1, -0.2, 0.8], [0.1, 0.2, 0.6, -0.4]]))
+
+
+def test_centres_do_not_change_which_images_are_old() -> None:
+    stream = seeded(3)
+    cosines, features = torch.rand(200, 7, generator=stream), torch.randn(200, 5, generator=stream)
+    centres = torch.nn.functional.normalize(torch.randn(3, 5, generator=stream), dim=1)
+    before, after = cosines.argmax(dim=1), regrouped(cosines, features, centres).argmax(dim=1)
+    assert 0 < (before >= 4).sum() < 200
+    assert torch.equal(torch.where(before >= 4, 4, before), torch.where(after >= 4, 4, after))
+    nearest = (features / features.norm(dim=1, keepdim=True) @ centres.T).argmax(dim=1) + 4
+    assert torch.equal(after[after >= 4], nearest[before >= 4])
