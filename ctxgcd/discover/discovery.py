@@ -179,6 +179,14 @@ class _Work:
         return load_backbone(v, method_of(v).cut, v["precision"], prepared, self.device)
 
     @torch.no_grad()
+    def _frozen(self, files: Mapping[str, Path], images: int) -> torch.Tensor:
+        """Return the features of the backbone before training, float32 [images, d] on the host."""
+        kept = load_kept(files["test_view"], (images,))
+        if self.values.get("tail") == "adapter":  # which is after the whole backbone
+            return kept.float()
+        tail = self._backbone(files["weights"]).tail
+        return torch.cat([tail(rows.to(self.device).float()).float().cpu() for rows in kept.split(BATCH)])
+
     def _estimate(
         self, place: Path, files: Mapping[str, Path], split: pd.DataFrame, known: int
     ) -> tuple[int, dict[int, float]]:
@@ -188,9 +196,7 @@ class _Work:
         content = content_hash([how, split.to_csv(), reached("ctxgcd.clustering.estimate").hash])
         file = place / f"estimate-{content}.json"
         if not file.exists():
-            tail = self._backbone(files["weights"]).tail
-            kept = load_kept(files["test_view"], (len(split),)).split(BATCH)
-            frozen = torch.cat([tail(rows.to(self.device).float()).float().cpu() for rows in kept]).numpy()
+            frozen = self._frozen(files, len(split)).numpy()
             labels = split["class_id"].to_numpy("int64")
             best, tried = estimate_k(frozen, labels, **how)
             write_text(file, json.dumps({"K": best, "tried": tried}))
@@ -208,13 +214,14 @@ class _Work:
         to: Path,
     ) -> Discovered:
         """Write predictions and model of a finished training to a folder."""
-        network = checkpoint.load(trained / "final.pt", "ctxgcd-model")["network"]
+        final = checkpoint.load(trained / "final.pt", "ctxgcd-model")
         state = torch.load(files["weights"], map_location="cpu", weights_only=True)
         assigned = read_rows(trained / "assignments.csv", usecols=["predicted"])["predicted"]
         is_labelled = (split["role"] == "labelled").to_numpy()
         known = split.loc[is_labelled].drop_duplicates("class_id").sort_values("class_id")["class_name"].tolist()
         names = names_by_id(known, assigned, parameters["K"])
-        made = models.build(parameters, state, network, names=names, known=len(known)).to(self.device)
+        of = {"names": names, "known": len(known), "centres": final.get("centres")}
+        made = models.build(parameters, state, final["network"], **of).to(self.device)
 
         def classified(model: Model, ids: np.ndarray) -> tuple[pd.DataFrame, torch.Tensor]:
             kept = load_kept(files["test_view"], (len(split),))

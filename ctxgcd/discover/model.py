@@ -127,8 +127,9 @@ def build(
     threshold: float | None = None,
     examples: Sequence[str] = ("",),
     features: Tensor | None = None,
+    centres: Tensor | None = None,
 ) -> Model:
-    """Build a model from the weights of its backbone and its network."""
+    """Build a model from the weights of its backbone and its network, with the centres of its New classes, if any."""
     net = weights.build(parameters["model"], parameters["crop"])
     net.load_state_dict(state)
     method = method_of(parameters)
@@ -136,6 +137,7 @@ def build(
     trained = method.network(backbone.tail, backbone.dim, known)
     trained.load_state_dict(network)
     assert isinstance(trained, Network)
+    trained.centres = centres
     if features is None:
         features = torch.zeros(1, backbone.dim)
     return Model(
@@ -152,6 +154,7 @@ def save(model: Model, folder: Path) -> None:
         "threshold": model.threshold,
         "state": model.state,
         "network": {name: value.cpu() for name, value in model.network.state_dict().items()},
+        "centres": None if model.network.centres is None else model.network.centres.cpu(),
         "examples": list(model.examples),
         "features": model.features.cpu().half(),
     }

@@ -10,7 +10,6 @@ import argparse
 import io
 import itertools
 import json
-import math
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import redirect_stdout
@@ -31,6 +30,7 @@ from ctxgcd.benchmarks.split import make_split, trial_split
 from ctxgcd.clustering.kmeans import kmeans
 from ctxgcd.clustering.semi_kmeans import semi_supervised_kmeans
 from ctxgcd.config import Official, Params, read
+from ctxgcd.discover.presets import length
 from ctxgcd.evaluation.accuracy import v2
 from ctxgcd.images.pack import pack
 from ctxgcd.methods.build import method_of
@@ -162,14 +162,13 @@ def grid_of(stage: Mapping[str, Any], center: Mapping[str, Any]) -> Iterator[dic
 
 
 def row_of(values: Mapping[str, Any], images: int, batch_size: int) -> str:
-    """Return the row of a trial's values; steps become epochs, and warm-ups a fifth (T_warm a quarter) of them."""
+    """Return the row of a trial's values; steps become epochs and warm-ups, as in `ctxgcd discover`."""
     own = dict(values)
-    epochs = max(5, round(own.pop("steps") / math.ceil(images / batch_size)))
+    made = length(own.pop("steps"), images, batch_size)
     method = own.pop("method", "simgcd")
-    own |= {"epochs": epochs, "teacher_warmup_epochs": epochs // 5}
-    if method.startswith("full"):
-        own["T_warm"] = epochs // 4
-    return method + "".join(f"+{name}={value}" for name, value in own.items())
+    if not method.startswith("full"):
+        del made["T_warm"]
+    return method + "".join(f"+{name}={value}" for name, value in (own | made).items())
 
 
 def main() -> None:
