@@ -84,7 +84,7 @@ def evaluate(
 
 def discover(
     folder: Path | str,
-    labels: Path | str,
+    labels: Path | str | None,
     out: Path | str,
     *,
     classes: int | Literal["auto"] = "auto",
@@ -98,7 +98,8 @@ def discover(
 
     Args:
         folder: images at any depth; hidden files are skipped, links are followed.
-        labels: CSV with path (relative to `folder`) and class of the labelled images.
+        labels: CSV with path (relative to `folder`) and class of the labelled images; None: no image has a label, all
+            classes are new, and `classes` is required.
         out: a new folder, or the folder of a discovery. The same interrupted discovery is resumed; the results of
             another one are overwritten when the new results are complete.
         classes: number of known and new classes together; `auto` estimates it.
@@ -121,7 +122,7 @@ def discover(
 
     request = ask(
         Path(folder),
-        Path(labels),
+        None if labels is None else Path(labels),
         Path(out),
         classes=None if classes == "auto" else classes,
         preset=preset,

@@ -25,12 +25,15 @@ def add(commands: Commands) -> None:
         [
             "ctxgcd discover photos --labels labels.csv --out birds",
             "ctxgcd discover photos --labels labels.csv --classes 50 --out birds",
-            "ctxgcd discover photos --labels labels.csv --preset long --weights dino_vitb16.pth --out birds",
+            "ctxgcd discover photos --classes 50 --out birds",
         ],
     )
     parser.add_file("folder", type=Path, metavar="FOLDER", help="images at any depth")
     parser.add_file(
-        "--labels", type=Path, required=True, help="CSV with path (relative to FOLDER) and class of labelled images"
+        "--labels",
+        type=Path,
+        help="CSV with path (relative to FOLDER) and class of labelled images; without it, --classes is required and "
+        "all classes are new",
     )
     parser.add_file("--out", type=Path, required=True, help="a new folder, or the folder of the discovery to resume")
     parser.add_argument(
@@ -70,6 +73,7 @@ def _call(arguments: argparse.Namespace) -> None:
         print_json(found)
         return
     unlabelled = found["images"] - found["labelled"]
-    classes = f"{counted(found['found'], 'class')}; known before: {found['known']}"
+    before = f"known before: {found['known']}" if found["known"] else f"no labels: all {found['K']} classes are new"
+    classes = f"{counted(found['found'], 'class')}; {before}"
     print(f"{counted(unlabelled, 'image', 'unlabelled')} in {classes}")
     print(f"report: {arguments.out / 'report.html'}; predictions: {arguments.out / 'predictions.csv'}")

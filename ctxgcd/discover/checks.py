@@ -25,7 +25,7 @@ class Request:
     folder, out: the folders of images and results.
     values: the values of the preset, flat, with `seed` and `benchmark` (the folder's name).
     paths: paths of all images, relative to the folder; images: their stamp.
-    labels: path -> class name of the labelled images.
+    labels: path -> class name of the labelled images; empty if no image has a label.
     classes: the number of classes; None if it is estimated.
     notes: sentences on skipped files.
     """
@@ -48,7 +48,7 @@ class Request:
 
 def ask(
     folder: Path,
-    labels: Path,
+    labels: Path | None,
     out: Path,
     *,
     classes: int | None,
@@ -66,9 +66,12 @@ def ask(
     if not there:
         raise UserError(f"weights of {values['backbone']}: {said}")
     paths = images_below(folder)
-    of, notes = read_labels(labels, folder, paths)
+    of, notes = read_labels(labels, folder, paths) if labels else ({}, [])
     split = make_split(paths, of)
     check_classes(classes, set(of.values()), int((split["role"] == "unlabelled").sum()))
+    if not of:
+        values["supervised_weight"] = 0.0
+        notes.append(f"no labels: all {classes} classes are new")
     notes += filter(None, [not_read(folder)])
     request = Request(folder, out, values, paths, stamp(folder, paths), of, classes, notes)
     request.output.check()

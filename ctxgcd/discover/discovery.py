@@ -229,8 +229,9 @@ class _Work:
             return model.classified(batches, split["path"].iloc[ids].tolist())
 
         labelled, unlabelled = np.flatnonzero(is_labelled), np.flatnonzero(~is_labelled)
-        examples = classified(made, labelled)[1].half().float()
-        made = replace(made, examples=split["path"].iloc[labelled].tolist(), features=examples.to(self.device))
+        if len(labelled):
+            examples = classified(made, labelled)[1].half().float()
+            made = replace(made, examples=split["path"].iloc[labelled].tolist(), features=examples.to(self.device))
         table, features = classified(made, unlabelled)
         made = replace(made, threshold=float(table["score"].quantile(models.NONE_OF_THESE, interpolation="lower")))
         with replacing(to / "predictions.csv") as temporary:

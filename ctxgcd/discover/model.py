@@ -34,7 +34,8 @@ class Model:
     threshold: images with a lower score are none of these classes; None until it is set.
     backbone: the backbone with its frozen weights; `state`: these weights as stored.
     network: the trained tail, projector and classifier.
-    examples: paths of the labelled images; `features`: their L2-normalised features, float32 [n, d].
+    examples: paths of the labelled images, one empty path if there are none; `features`: their L2-normalised features,
+        float32 [n, d].
     """
 
     parameters: dict[str, Any]

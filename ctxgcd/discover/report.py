@@ -59,16 +59,16 @@ def write_report(found: Discovered, facts: Mapping[str, Any], out: Path) -> None
             "New classes",
             _gallery(found, store, [c for c in ids if c >= known], "No images."),
         ),
-        Section(
-            "Known classes",
-            _gallery(found, store, [c for c in ids if c < known], "No images."),
+        *(
+            [Section("Known classes", _gallery(found, store, [c for c in ids if c < known], "No images."))]
+            * bool(known)
         ),
         Section("Map of the images", [_map(found, store)]),
         Section("Uncertain images", _uncertain(found, store)),
         Section("Assumptions and parameters", _assumptions(found, facts)),
     ]
     images = f"{counted(len(found.table), 'image')} without a label"
-    lead = f"{images} in {counted(facts['found'], 'class')}; known classes: {known}."
+    lead = f"{images} in {counted(facts['found'], 'class')}{f'; known classes: {known}' if known else ', all new'}."
     write_page("ctxgcd: discovered classes", lead, sections, out)
 
 
@@ -79,10 +79,11 @@ def _name(found: Discovered, c: int) -> str:
 
 def _summary(facts: Mapping[str, Any], largest: str | None) -> list[str]:
     classes = f"{facts['K']} classes: {facts['known']} known and {facts['K'] - facts['known']} new"
+    labelled = f"{facts['labelled']:,} of them" if facts["labelled"] else "none of them"
     how = "estimated" if facts["K_source"] == "estimated" else "given"
     empty = facts["K"] - facts["found"]
     return [
-        f"{counted(facts['images'], 'image')}, {facts['labelled']:,} of them with a label. {classes} ({how}).",
+        f"{counted(facts['images'], 'image')}, {labelled} with a label. {classes} ({how}).",
         *([f"{empty} of the classes have no unlabelled images."] if empty else []),
         *([f"New classes are numbered. The largest is {largest}; see the galleries."] if largest else []),
         *facts["notes"],
