@@ -137,36 +137,39 @@ def discover(
 
 
 def predict(
-    model: Path | str, folder: Path | str, *, threshold: float | None = None
+    model: Path | str, folder: Path | str, *, threshold: float | None = None, false_alarms: float | None = None
 ) -> tuple[pd.DataFrame, dict[str, Any]]:
     """Predict the classes of new images with the model of a discovery.
 
     Args:
         model: the folder OUT/model.
         folder: images at any depth.
-        threshold: images with a lower score are none of these classes; default: the threshold of the model, the 1%
-            quantile of the unlabelled training images' scores.
+        threshold: images with a lower similarity are none of these classes. The similarity is the cosine between the
+            features before training of the image and of the most similar training image.
+        false_alarms: instead of a threshold, the share of images of the model's classes that may be marked, 0 to 1;
+            default: 0.01. The threshold is this quantile of the similarities between training images.
 
     Returns:
-        A row for each readable image (path, class, name, confidence, nearest, score, none_of_these as 0 or 1),
-        and {threshold, unreadable: path -> reason}.
+        A row for each readable image (path, class, name, confidence, nearest, score, similarity, none_of_these as 0 or
+        1), and {threshold, by, unreadable: path -> reason}. Models of earlier versions have no similarity: `by`, the
+        column that is compared with the threshold, is then score.
 
     Raises:
         UserError: the model or the folder cannot be used.
     """
     from ctxgcd.discover.checks import ask_to_predict
 
-    paths = ask_to_predict(Path(model), Path(folder), threshold)
+    paths = ask_to_predict(Path(model), Path(folder), threshold, false_alarms)
     from ctxgcd.discover import predict as predicting
 
-    return predicting.predict(Path(model), Path(folder), paths, threshold)
+    return predicting.predict(Path(model), Path(folder), paths, threshold, false_alarms)
 
 
 def export(model: Path | str, out: Path | str) -> dict[str, Any]:
     """Write the model of a discovery as ONNX, and compare its outputs with those of PyTorch.
 
-    Input `images`: float [n, 3, crop, crop], RGB 0..1; outputs `cosines` and `confidences`: float [n, K]. The metadata
-    of the file contains the class names, the threshold and the resizing.
+    Input `images`: float [n, 3, crop, crop], RGB 0..1; outputs `cosines` and `confidences`: float [n, K], `similarity`:
+    float [n]. The metadata of the file contains the class names, the threshold and the resizing.
 
     Returns:
         `difference`, the largest difference between the outputs, and the metadata.

@@ -84,10 +84,14 @@ def ask(
     return request
 
 
-def ask_to_predict(model: Path, folder: Path, threshold: float | None) -> list[str]:
+def ask_to_predict(model: Path, folder: Path, threshold: float | None, false_alarms: float | None) -> list[str]:
     """Check the arguments of api.predict; return the paths of the images below the folder. Raises UserError."""
     if threshold is not None and not -1 <= threshold <= 1:
         raise UserError(f"--threshold is {threshold}; give a number between -1 and 1")
+    if false_alarms is not None and not 0 <= false_alarms <= 1:
+        raise UserError(f"--false-alarms is {false_alarms}; give a share between 0 and 1, such as 0.05")
+    if threshold is not None and false_alarms is not None:
+        raise UserError("--threshold and --false-alarms exclude each other; give one of them")
     check_model(model)
     return images_below(folder)
 

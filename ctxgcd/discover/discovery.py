@@ -220,8 +220,8 @@ class _Work:
         is_labelled = (split["role"] == "labelled").to_numpy()
         known = split.loc[is_labelled].drop_duplicates("class_id").sort_values("class_id")["class_name"].tolist()
         names = names_by_id(known, assigned, parameters["K"])
-        of = {"names": names, "known": len(known), "centres": final.get("centres")}
-        made = models.build(parameters, state, final["network"], **of).to(self.device)
+        network, centres = final["network"], final.get("centres")
+        made = models.build(parameters, state, network, names=names, known=len(known), centres=centres).to(self.device)
 
         def classified(model: Model, ids: np.ndarray) -> tuple[pd.DataFrame, torch.Tensor]:
             kept = load_kept(files["test_view"], (len(split),))
@@ -233,7 +233,7 @@ class _Work:
             examples = classified(made, labelled)[1].half().float()
             made = replace(made, examples=split["path"].iloc[labelled].tolist(), features=examples.to(self.device))
         table, features = classified(made, unlabelled)
-        made = replace(made, threshold=float(table["score"].quantile(models.NONE_OF_THESE, interpolation="lower")))
+        made = made.knowing(self._frozen(files, len(split)))
         with replacing(to / "predictions.csv") as temporary:
             table[COLUMNS].to_csv(temporary, index=False, lineterminator="\n")
         models.save(made, to / "model")

@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from ctxgcd.discover.model import NONE_OF_THESE, Model
+from ctxgcd.discover.model import FALSE_ALARMS, Model
 from ctxgcd.errors import UserError
 from ctxgcd.images.packed import Packed, open_packed
 from ctxgcd.names import counted
@@ -177,15 +177,14 @@ def _uncertain(found: Discovered, store: Packed) -> list[Block]:
 
 def _assumptions(found: Discovered, facts: Mapping[str, Any]) -> list[Block]:
     p = found.model.parameters
-    score = f"{found.model.threshold:.4f}"
     said = [
         f"Every image belongs to one of {facts['K']} classes, and the labels are correct.",
         *([p["note"]] if p["note"] else []),
         f"The backbone {p['model']} uses the centre of each image, {p['crop']} x {p['crop']} pixels.",
         "Confidence: softmax of the cosines to all classes, divided by the training temperature. It ranks images, "
         "but is not a calibrated probability.",
-        f"None of these classes: images whose score (cosine to the class) is below {score}, the {NONE_OF_THESE:.0%} "
-        "quantile of the unlabelled images.",
+        "None of these classes: `ctxgcd predict` marks images whose similarity with the most similar image of this "
+        f"folder is below {found.model.threshold:.4f}. That of {FALSE_ALARMS:.0%} of the images of this folder is lower.",
         *facts["adapted"],
     ]
     blocks: list[Block] = [Notes(said)]

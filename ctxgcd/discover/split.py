@@ -167,8 +167,8 @@ def check_classes(classes: int | None, names: Collection[str], unlabelled: int) 
     if classes is None:
         if not known:
             raise UserError(
-                "--classes auto needs labels; give the number of classes with --classes K, or the labels of some images "
-                "with --labels"
+                "--classes auto needs labels; give the number of classes with --classes K, or the labels of some "
+                "images with --labels"
             )
         if known < 2:
             raise UserError(

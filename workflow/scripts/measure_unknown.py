@@ -2,9 +2,9 @@
 
     python workflow/scripts/measure_unknown.py data/raw/cub50/CUB_200_2011/images work/unknown
 
-The photographs lie in one folder per class. The first four fifths of the classes are discovered from two thirds of their
-photographs, with labels for half of those of every second class. The other third, and all photographs of the other classes,
-are new. Prints tables of docs/discover.md. An interrupted call resumes.
+The photographs lie in one folder per class. The first four fifths of the classes are discovered from two thirds of
+their photographs, with labels for half of those of every second class. The other third, and all photographs of the
+other classes, are new. Prints tables of docs/discover.md. An interrupted call resumes.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ Scores = NDArray[np.float64]
 
 
 def groups_of(photos: Path, most: int | None) -> tuple[pd.DataFrame, int]:
-    """Return path, class, group (train, held_out, unseen) and labelled of all photographs, and the number of classes."""
+    """Return path, class, group (train, held_out, unseen), labelled of all photographs, and the number of classes."""
     table = pd.DataFrame({"path": images_below(photos)})
     table["class"] = table.path.map(lambda path: Path(path).parts[0])
     classes = sorted(table["class"].unique())[:most]
@@ -73,7 +73,7 @@ def features_of(made: models.Model, folder: Path, work: Path) -> tuple[Tensor, S
 
 @torch.no_grad()
 def scores_of(made: models.Model, kept: Tensor, train: Tensor, own: bool) -> dict[str, Scores]:
-    """Return the scores of photographs by name; own: they are the training photographs, so none is its own neighbour."""
+    """Return the scores of photographs by name; own: the training photographs, so none is its own neighbour."""
 
     def nearest(rows: Tensor, others: Tensor, k: int = 1) -> Scores:
         cosines = rows @ others.T
