@@ -92,6 +92,7 @@ def discover(
     backbone: str | None = None,
     weights: Path | str | None = None,
     size: int | None = None,
+    balance: float | None = None,
     seed: int = 0,
 ) -> dict[str, Any]:
     """Find the classes of a folder of images from a few labels; write predictions, a model and a report to `out`.
@@ -107,12 +108,16 @@ def discover(
         backbone: efficientnet_lite0, dino_vitb16 or, with `weights`, any timm model; default: set by `preset`.
         weights: file with the backbone's weights.
         size: side of the square views in pixels; default: set by `preset`.
+        balance: weight of the term that presses for classes of equal size, 0 or more; lower values fit classes of very
+            unequal sizes; default: set by `preset`.
         seed: training seed, 0 to 4294967295.
 
     Returns:
         `images`, `labelled`, `unreadable` (counts), `known`, `K`, `K_source` (given or estimated), `tried` (K ->
         accuracy on the labelled images, None if K was given), `found` (number of classes with unlabelled images),
-        `threshold` (of `predict`), `notes` (sentences on skipped images) and `adapted` (sentences on values that were
+        `threshold` (of `predict`), `check` (the result of the check on the labels: `scores` of this method and of
+        clusterings with half of the labelled classes hidden, `images`, `classes`, `hidden`, or `skipped`, the reason;
+        and `said`, sentences), `notes` (sentences on skipped images) and `adapted` (sentences on values that were
         reduced for few images).
 
     Raises:
@@ -129,6 +134,7 @@ def discover(
         backbone=backbone,
         weights=None if weights is None else str(weights),
         size=size,
+        balance=balance,
         seed=seed,
     )
     from ctxgcd.discover import discovery  # imports torch, after all checks

@@ -50,6 +50,13 @@ def add(commands: Commands) -> None:
     )
     parser.add_file("--weights", type=Path, help="file with the backbone's weights")
     parser.add_argument("--size", type=int, metavar="PIXELS", help="side of the square views; default: set by --preset")
+    parser.add_argument(
+        "--balance",
+        type=float,
+        metavar="WEIGHT",
+        help="weight of the term that presses for classes of equal size, 0 or more; lower it for classes of very "
+        "unequal sizes; default: set by --preset",
+    )
     parser.add_argument("--seed", type=int, default=0, help="training seed, 0 to 4294967295; default: 0")
     parser.add_json()
     parser.set_defaults(call=_call)
@@ -64,7 +71,7 @@ def _classes(text: str) -> int | Literal["auto"]:
 
 
 def _call(arguments: argparse.Namespace) -> None:
-    names = ("classes", "preset", "backbone", "weights", "size", "seed")
+    names = ("classes", "preset", "backbone", "weights", "size", "balance", "seed")
     with redirect_stdout(sys.stderr):  # progress
         found = api.discover(
             arguments.folder, arguments.labels, arguments.out, **{name: getattr(arguments, name) for name in names}
@@ -76,4 +83,6 @@ def _call(arguments: argparse.Namespace) -> None:
     before = f"known before: {found['known']}" if found["known"] else f"no labels: all {found['K']} classes are new"
     classes = f"{counted(found['found'], 'class')}; {before}"
     print(f"{counted(unlabelled, 'image', 'unlabelled')} in {classes}")
+    for line in found["check"]["said"]:
+        print(line)
     print(f"report: {arguments.out / 'report.html'}; predictions: {arguments.out / 'predictions.csv'}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -57,11 +58,16 @@ def ask(
     weights: str | None,
     size: int | None,
     seed: int,
+    balance: float | None = None,
 ) -> Request:
     """Check the arguments of api.discover, download the weights, and return the request. Raises UserError."""
     if not 0 <= seed < SEEDS:
         raise UserError(f"--seed is {seed}; give an integer from 0 to {SEEDS - 1}")
+    if balance is not None and not 0 <= balance < math.inf:
+        raise UserError(f"--balance is {balance}; give a number of 0 or more")
     values = chosen(preset, backbone, weights, size) | {"seed": seed, "benchmark": folder.resolve().name}
+    if balance is not None:
+        values["entropy_weight"] = float(balance)
     there, said = weights_state(values["weights"], values["sha256"])
     if not there:
         raise UserError(f"weights of {values['backbone']}: {said}")

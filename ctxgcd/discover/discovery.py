@@ -22,6 +22,7 @@ from ctxgcd.benchmarks.readers.own_images import FOLDER, misnamed
 from ctxgcd.benchmarks.readers.reader import store_bytes
 from ctxgcd.clustering.estimate import estimate_k
 from ctxgcd.discover import model as models
+from ctxgcd.discover import self_check
 from ctxgcd.discover.checks import Request
 from ctxgcd.discover.model import Model
 from ctxgcd.discover.output import Output
@@ -130,6 +131,9 @@ class _Work:
             method = method_of(parameters)
             run(parameters, method=method, split=split, files=files, state=state, device=self.device, about=about)
             run_cache.give(state, trained)
+        checked = self._check(place, files, split)
+        for line in checked["said"]:
+            print(line, flush=True)
         with self.out.replaced(state, code) as (new, facts):
             if unreadable:
                 rows = ({"path": path, "reason": reason} for path, reason in unreadable.items())
@@ -145,6 +149,7 @@ class _Work:
                 "tried": how,
                 "found": int(discovered.table["class"].nunique()),
                 "threshold": discovered.model.threshold,
+                "check": checked,
                 "notes": said,
                 "adapted": smaller,
             }
@@ -203,6 +208,26 @@ class _Work:
         found = read_object(file, "K", "tried")
         print(f"estimated K: {found['K']}", flush=True)
         return found["K"], {int(classes): accuracy for classes, accuracy in found["tried"].items()}
+
+    def _check(self, place: Path, files: Mapping[str, Path], split: pd.DataFrame) -> dict[str, Any]:
+        """Return the result of the check on the labels, with sentences `said`."""
+        v = self.values
+        if reason := self_check.skipped(v, split):
+            return {"skipped": reason, "said": [f"Check on your labels: skipped, because {reason}."]}
+        trial, ids = self_check.hidden_half(split)
+        code = reached("ctxgcd.discover.self_check", *classes_of(v["method"])).hash
+        own = {key: value for key, value in v.items() if key != "benchmark"}
+        file = place / f"check-{content_hash([own, trial.to_csv(), ids.tolist(), code])}.json"
+        if not file.exists():
+            print(f"check on your labels: {counted(len(trial), 'image')}, half of the classes hidden", flush=True)
+            bank = load_kept(files["view_bank"], (v["view_bank"] * len(split),))
+            bank = bank.view(v["view_bank"], len(split), *bank.shape[1:])[:, ids].to(self.device)
+            test_view = load_kept(files["test_view"], (len(split),))[ids].to(self.device)
+            frozen = self._frozen(files, len(split))[ids]
+            found = self_check.check(v, trial, bank, test_view, frozen, files["weights"])
+            write_text(file, json.dumps(found, indent=1) + "\n")
+        found = read_object(file, "images", "classes", "hidden", "scores")
+        return found | {"said": self_check.sentences(found)}
 
     def _results(
         self,

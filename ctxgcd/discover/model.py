@@ -139,7 +139,7 @@ def similarity_of(features: Tensor, familiar: Tensor | None) -> Tensor:
 
 
 class Whole(nn.Module):
-    """A model as one module: RGB images 0..1 [n, 3, crop, crop] to cosines and confidences [n, K] and similarity [n]."""
+    """A model as one module: RGB images 0..1 [n, 3, crop, crop] to cosines, confidences [n, K] and similarity [n]."""
 
     mean: Tensor
     std: Tensor

@@ -34,8 +34,8 @@ def predict(
     if false_alarms is not None:
         if made.quantiles is None:
             raise UserError(
-                f"{model} is a model of an earlier version, which cannot be used with --false-alarms; give --threshold, "
-                "or run `ctxgcd discover` again"
+                f"{model} is a model of an earlier version, which cannot be used with --false-alarms; give "
+                "--threshold, or run `ctxgcd discover` again"
             )
         threshold = made.threshold_of(false_alarms)
     elif threshold is None:

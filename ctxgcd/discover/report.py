@@ -86,6 +86,7 @@ def _summary(facts: Mapping[str, Any], largest: str | None) -> list[str]:
         f"{counted(facts['images'], 'image')}, {labelled} with a label. {classes} ({how}).",
         *([f"{empty} of the classes have no unlabelled images."] if empty else []),
         *([f"New classes are numbered. The largest is {largest}; see the galleries."] if largest else []),
+        *facts["check"]["said"],
         *facts["notes"],
     ]
 
@@ -184,7 +185,7 @@ def _assumptions(found: Discovered, facts: Mapping[str, Any]) -> list[Block]:
         "Confidence: softmax of the cosines to all classes, divided by the training temperature. It ranks images, "
         "but is not a calibrated probability.",
         "None of these classes: `ctxgcd predict` marks images whose similarity with the most similar image of this "
-        f"folder is below {found.model.threshold:.4f}. That of {FALSE_ALARMS:.0%} of the images of this folder is lower.",
+        f"folder is below {found.model.threshold:.4f}. That of {FALSE_ALARMS:.0%} of its images is lower.",
         *facts["adapted"],
     ]
     blocks: list[Block] = [Notes(said)]

@@ -83,7 +83,7 @@ def test_report(found: dict[str, Any], out: Path) -> None:
     assert "rose, &#34;wild&#34; &lt;b&gt;&amp;" in page
     assert "<b>" not in page
     assert "batch_size is reduced from 128 to 16, because there are only 51 images" in page
-    assert f"folder is below {found['threshold']:.4f}. That of 1% of the images of this folder is lower" in page
+    assert f"folder is below {found['threshold']:.4f}. That of 1% of its images is lower" in page
     assert "1 repeated line skipped" in page
     assert "1 line without a class skipped" in page
 
