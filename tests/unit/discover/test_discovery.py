@@ -74,6 +74,8 @@ def test_report(found: dict[str, Any], out: Path) -> None:
     for text in (
         "New classes",
         "Known classes",
+        "Classes to look at",
+        "Classes that look like one",
         "Map of the images",
         "Assumptions and parameters",
         "Most typical",
