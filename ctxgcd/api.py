@@ -84,7 +84,7 @@ def evaluate(
 
 def discover(
     folder: Path | str,
-    labels: Path | str,
+    labels: Path | str | None,
     out: Path | str,
     *,
     classes: int | Literal["auto"] = "auto",
@@ -92,13 +92,15 @@ def discover(
     backbone: str | None = None,
     weights: Path | str | None = None,
     size: int | None = None,
+    balance: float | None = None,
     seed: int = 0,
 ) -> dict[str, Any]:
     """Find the classes of a folder of images from a few labels; write predictions, a model and a report to `out`.
 
     Args:
         folder: images at any depth; hidden files are skipped, links are followed.
-        labels: CSV with path (relative to `folder`) and class of the labelled images.
+        labels: CSV with path (relative to `folder`) and class of the labelled images; None: no image has a label, all
+            classes are new, and `classes` is required.
         out: a new folder, or the folder of a discovery. The same interrupted discovery is resumed; the results of
             another one are overwritten when the new results are complete.
         classes: number of known and new classes together; `auto` estimates it.
@@ -106,12 +108,16 @@ def discover(
         backbone: efficientnet_lite0, dino_vitb16 or, with `weights`, any timm model; default: set by `preset`.
         weights: file with the backbone's weights.
         size: side of the square views in pixels; default: set by `preset`.
+        balance: weight of the term that presses for classes of equal size, 0 or more; lower values fit classes of very
+            unequal sizes; default: set by `preset`.
         seed: training seed, 0 to 4294967295.
 
     Returns:
         `images`, `labelled`, `unreadable` (counts), `known`, `K`, `K_source` (given or estimated), `tried` (K ->
         accuracy on the labelled images, None if K was given), `found` (number of classes with unlabelled images),
-        `threshold` (of `predict`), `notes` (sentences on skipped images) and `adapted` (sentences on values that were
+        `threshold` (of `predict`), `check` (the result of the check on the labels: `scores` of this method and of
+        clusterings with half of the labelled classes hidden, `images`, `classes`, `hidden`, or `skipped`, the reason;
+        and `said`, sentences), `notes` (sentences on skipped images) and `adapted` (sentences on values that were
         reduced for few images).
 
     Raises:
@@ -121,13 +127,14 @@ def discover(
 
     request = ask(
         Path(folder),
-        Path(labels),
+        None if labels is None else Path(labels),
         Path(out),
         classes=None if classes == "auto" else classes,
         preset=preset,
         backbone=backbone,
         weights=None if weights is None else str(weights),
         size=size,
+        balance=balance,
         seed=seed,
     )
     from ctxgcd.discover import discovery  # imports torch, after all checks
@@ -136,36 +143,39 @@ def discover(
 
 
 def predict(
-    model: Path | str, folder: Path | str, *, threshold: float | None = None
+    model: Path | str, folder: Path | str, *, threshold: float | None = None, false_alarms: float | None = None
 ) -> tuple[pd.DataFrame, dict[str, Any]]:
     """Predict the classes of new images with the model of a discovery.
 
     Args:
         model: the folder OUT/model.
         folder: images at any depth.
-        threshold: images with a lower score are none of these classes; default: the threshold of the model, the 1%
-            quantile of the unlabelled training images' scores.
+        threshold: images with a lower similarity are none of these classes. The similarity is the cosine between the
+            features before training of the image and of the most similar training image.
+        false_alarms: instead of a threshold, the share of images of the model's classes that may be marked, 0 to 1;
+            default: 0.01. The threshold is this quantile of the similarities between training images.
 
     Returns:
-        A row for each readable image (path, class, name, confidence, nearest, score, none_of_these as 0 or 1),
-        and {threshold, unreadable: path -> reason}.
+        A row for each readable image (path, class, name, confidence, nearest, score, similarity, none_of_these as 0 or
+        1), and {threshold, by, unreadable: path -> reason}. Models of earlier versions have no similarity: `by`, the
+        column that is compared with the threshold, is then score.
 
     Raises:
         UserError: the model or the folder cannot be used.
     """
     from ctxgcd.discover.checks import ask_to_predict
 
-    paths = ask_to_predict(Path(model), Path(folder), threshold)
+    paths = ask_to_predict(Path(model), Path(folder), threshold, false_alarms)
     from ctxgcd.discover import predict as predicting
 
-    return predicting.predict(Path(model), Path(folder), paths, threshold)
+    return predicting.predict(Path(model), Path(folder), paths, threshold, false_alarms)
 
 
 def export(model: Path | str, out: Path | str) -> dict[str, Any]:
     """Write the model of a discovery as ONNX, and compare its outputs with those of PyTorch.
 
-    Input `images`: float [n, 3, crop, crop], RGB 0..1; outputs `cosines` and `confidences`: float [n, K]. The metadata
-    of the file contains the class names, the threshold and the resizing.
+    Input `images`: float [n, 3, crop, crop], RGB 0..1; outputs `cosines` and `confidences`: float [n, K], `similarity`:
+    float [n]. The metadata of the file contains the class names, the threshold and the resizing.
 
     Returns:
         `difference`, the largest difference between the outputs, and the metadata.

@@ -15,7 +15,7 @@ SETS = ("unlabelled", "test")
 METRICS = ("v2", "v2b", "v1", "nmi", "ari", "purity")
 
 # Columns of the predictions of `ctxgcd predict`.
-PREDICTED = ("path", "class", "name", "confidence", "nearest", "score", "none_of_these")
+PREDICTED = ("path", "class", "name", "confidence", "nearest", "score", "similarity", "none_of_these")
 
 
 def counted(number: int, noun: str, kind: str = "") -> str:

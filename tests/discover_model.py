@@ -1,6 +1,6 @@
 """Write a tiny discovery's model, to be kept as a file of the present format: python -m tests.discover_model FOLDER.
 
-tests/discover_model_v1 is what this has written, packed by xz; a later format gets a folder of its own beside it.
+tests/discover_model_v1 and _v2 are what this has written, packed by xz; a later format gets a folder of its own.
 """
 
 from __future__ import annotations
@@ -48,8 +48,9 @@ def write(out: Path) -> None:
         torch.save(coarse, "backbone.pth")
         paths = {"folder": Path("photos"), "labels": Path("labels.csv"), "out": Path("out")}
         how = {"preset": "quick", "backbone": BACKBONE, "weights": "backbone.pth", "size": SIZE, "seed": 0}
+        small = {"projector_width": 16, "projection_dim": 16, "steps": 60, "threads": 1}
         asked = ask(**paths, classes=4, **how)
-        discovery.discover(replace(asked, values=asked.values | {"projector_width": 16, "projection_dim": 16}))
+        discovery.discover(replace(asked, values=asked.values | small))
         out.mkdir()
         (out / "model.pt.xz").write_bytes(lzma.compress(Path("out/model/model.pt").read_bytes(), preset=9))
         shutil.copy("out/model/params.yaml", out)

@@ -25,12 +25,15 @@ def add(commands: Commands) -> None:
         [
             "ctxgcd discover photos --labels labels.csv --out birds",
             "ctxgcd discover photos --labels labels.csv --classes 50 --out birds",
-            "ctxgcd discover photos --labels labels.csv --preset long --weights dino_vitb16.pth --out birds",
+            "ctxgcd discover photos --classes 50 --out birds",
         ],
     )
     parser.add_file("folder", type=Path, metavar="FOLDER", help="images at any depth")
     parser.add_file(
-        "--labels", type=Path, required=True, help="CSV with path (relative to FOLDER) and class of labelled images"
+        "--labels",
+        type=Path,
+        help="CSV with path (relative to FOLDER) and class of labelled images; without it, --classes is required and "
+        "all classes are new",
     )
     parser.add_file("--out", type=Path, required=True, help="a new folder, or the folder of the discovery to resume")
     parser.add_argument(
@@ -47,6 +50,13 @@ def add(commands: Commands) -> None:
     )
     parser.add_file("--weights", type=Path, help="file with the backbone's weights")
     parser.add_argument("--size", type=int, metavar="PIXELS", help="side of the square views; default: set by --preset")
+    parser.add_argument(
+        "--balance",
+        type=float,
+        metavar="WEIGHT",
+        help="weight of the term that presses for classes of equal size, 0 or more; lower it for classes of very "
+        "unequal sizes; default: set by --preset",
+    )
     parser.add_argument("--seed", type=int, default=0, help="training seed, 0 to 4294967295; default: 0")
     parser.add_json()
     parser.set_defaults(call=_call)
@@ -61,7 +71,7 @@ def _classes(text: str) -> int | Literal["auto"]:
 
 
 def _call(arguments: argparse.Namespace) -> None:
-    names = ("classes", "preset", "backbone", "weights", "size", "seed")
+    names = ("classes", "preset", "backbone", "weights", "size", "balance", "seed")
     with redirect_stdout(sys.stderr):  # progress
         found = api.discover(
             arguments.folder, arguments.labels, arguments.out, **{name: getattr(arguments, name) for name in names}
@@ -70,6 +80,9 @@ def _call(arguments: argparse.Namespace) -> None:
         print_json(found)
         return
     unlabelled = found["images"] - found["labelled"]
-    classes = f"{counted(found['found'], 'class')}; known before: {found['known']}"
+    before = f"known before: {found['known']}" if found["known"] else f"no labels: all {found['K']} classes are new"
+    classes = f"{counted(found['found'], 'class')}; {before}"
     print(f"{counted(unlabelled, 'image', 'unlabelled')} in {classes}")
+    for line in found["check"]["said"]:
+        print(line)
     print(f"report: {arguments.out / 'report.html'}; predictions: {arguments.out / 'predictions.csv'}")

@@ -20,10 +20,10 @@ def add(commands: Commands) -> None:
         "predict",
         "predict the classes of new images",
         "Predict one of the classes that `ctxgcd discover` found for each image of a folder, with a confidence and a "
-        "score. An image whose score is below the threshold is marked as none of these classes.",
+        "score. An image that is too little similar to the training images is marked as none of these classes.",
         [
             "ctxgcd predict birds/model more_photos",
-            "ctxgcd predict birds/model more_photos --threshold 0.4 --out more.csv",
+            "ctxgcd predict birds/model more_photos --false-alarms 0.05 --out more.csv",
         ],
     )
     parser.add_file("model", type=Path, metavar="MODEL", help="the folder OUT/model of a discovery")
@@ -32,8 +32,14 @@ def add(commands: Commands) -> None:
     parser.add_argument(
         "--threshold",
         type=float,
-        help="score below which an image is none of the classes; default: the 1%% quantile of the unlabelled training "
-        "images' scores",
+        help="similarity below which an image is none of the classes; default: set by --false-alarms",
+    )
+    parser.add_argument(
+        "--false-alarms",
+        type=float,
+        metavar="SHARE",
+        help="share of the images of these classes that may be marked as none of them, 0 to 1; default: 0.01. A larger "
+        "share marks more images of other classes",
     )
     parser.add_json()
     parser.set_defaults(call=_call)
@@ -47,7 +53,9 @@ def _call(arguments: argparse.Namespace) -> None:
         raise UserError(f"{out} exists and was not written by `ctxgcd predict`; choose another file with --out")
     require_writable(out)
     with redirect_stdout(sys.stderr):  # progress
-        table, about = api.predict(arguments.model, arguments.folder, threshold=arguments.threshold)
+        table, about = api.predict(
+            arguments.model, arguments.folder, threshold=arguments.threshold, false_alarms=arguments.false_alarms
+        )
     for path, reason in about["unreadable"].items():
         note(f"{path} is skipped: {reason}")
     with replacing(arguments.out) as temporary:
@@ -57,7 +65,7 @@ def _call(arguments: argparse.Namespace) -> None:
         print_json({"images": len(table), "none_of_these": none, "out": str(arguments.out), **about})
         return
     print(
-        f"{counted(len(table), 'image')} classified, {none:,} of them none of these classes (score below "
+        f"{counted(len(table), 'image')} classified, {none:,} of them none of these classes ({about['by']} below "
         f"{about['threshold']:.4f}); written to {arguments.out}"
     )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -25,7 +26,7 @@ class Request:
     folder, out: the folders of images and results.
     values: the values of the preset, flat, with `seed` and `benchmark` (the folder's name).
     paths: paths of all images, relative to the folder; images: their stamp.
-    labels: path -> class name of the labelled images.
+    labels: path -> class name of the labelled images; empty if no image has a label.
     classes: the number of classes; None if it is estimated.
     notes: sentences on skipped files.
     """
@@ -48,7 +49,7 @@ class Request:
 
 def ask(
     folder: Path,
-    labels: Path,
+    labels: Path | None,
     out: Path,
     *,
     classes: int | None,
@@ -57,18 +58,26 @@ def ask(
     weights: str | None,
     size: int | None,
     seed: int,
+    balance: float | None = None,
 ) -> Request:
     """Check the arguments of api.discover, download the weights, and return the request. Raises UserError."""
     if not 0 <= seed < SEEDS:
         raise UserError(f"--seed is {seed}; give an integer from 0 to {SEEDS - 1}")
+    if balance is not None and not 0 <= balance < math.inf:
+        raise UserError(f"--balance is {balance}; give a number of 0 or more")
     values = chosen(preset, backbone, weights, size) | {"seed": seed, "benchmark": folder.resolve().name}
+    if balance is not None:
+        values["entropy_weight"] = float(balance)
     there, said = weights_state(values["weights"], values["sha256"])
     if not there:
         raise UserError(f"weights of {values['backbone']}: {said}")
     paths = images_below(folder)
-    of, notes = read_labels(labels, folder, paths)
+    of, notes = read_labels(labels, folder, paths) if labels else ({}, [])
     split = make_split(paths, of)
     check_classes(classes, set(of.values()), int((split["role"] == "unlabelled").sum()))
+    if not of:
+        values["supervised_weight"] = 0.0
+        notes.append(f"no labels: all {classes} classes are new")
     notes += filter(None, [not_read(folder)])
     request = Request(folder, out, values, paths, stamp(folder, paths), of, classes, notes)
     request.output.check()
@@ -81,10 +90,14 @@ def ask(
     return request
 
 
-def ask_to_predict(model: Path, folder: Path, threshold: float | None) -> list[str]:
+def ask_to_predict(model: Path, folder: Path, threshold: float | None, false_alarms: float | None) -> list[str]:
     """Check the arguments of api.predict; return the paths of the images below the folder. Raises UserError."""
     if threshold is not None and not -1 <= threshold <= 1:
         raise UserError(f"--threshold is {threshold}; give a number between -1 and 1")
+    if false_alarms is not None and not 0 <= false_alarms <= 1:
+        raise UserError(f"--false-alarms is {false_alarms}; give a share between 0 and 1, such as 0.05")
+    if threshold is not None and false_alarms is not None:
+        raise UserError("--threshold and --false-alarms exclude each other; give one of them")
     check_model(model)
     return images_below(folder)
 

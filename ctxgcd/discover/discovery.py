@@ -22,6 +22,7 @@ from ctxgcd.benchmarks.readers.own_images import FOLDER, misnamed
 from ctxgcd.benchmarks.readers.reader import store_bytes
 from ctxgcd.clustering.estimate import estimate_k
 from ctxgcd.discover import model as models
+from ctxgcd.discover import self_check
 from ctxgcd.discover.checks import Request
 from ctxgcd.discover.model import Model
 from ctxgcd.discover.output import Output
@@ -130,6 +131,9 @@ class _Work:
             method = method_of(parameters)
             run(parameters, method=method, split=split, files=files, state=state, device=self.device, about=about)
             run_cache.give(state, trained)
+        checked = self._check(place, files, split)
+        for line in checked["said"]:
+            print(line, flush=True)
         with self.out.replaced(state, code) as (new, facts):
             if unreadable:
                 rows = ({"path": path, "reason": reason} for path, reason in unreadable.items())
@@ -145,6 +149,7 @@ class _Work:
                 "tried": how,
                 "found": int(discovered.table["class"].nunique()),
                 "threshold": discovered.model.threshold,
+                "check": checked,
                 "notes": said,
                 "adapted": smaller,
             }
@@ -179,6 +184,14 @@ class _Work:
         return load_backbone(v, method_of(v).cut, v["precision"], prepared, self.device)
 
     @torch.no_grad()
+    def _frozen(self, files: Mapping[str, Path], images: int) -> torch.Tensor:
+        """Return the features of the backbone before training, float32 [images, d] on the host."""
+        kept = load_kept(files["test_view"], (images,))
+        if self.values.get("tail") == "adapter":  # which is after the whole backbone
+            return kept.float()
+        tail = self._backbone(files["weights"]).tail
+        return torch.cat([tail(rows.to(self.device).float()).float().cpu() for rows in kept.split(BATCH)])
+
     def _estimate(
         self, place: Path, files: Mapping[str, Path], split: pd.DataFrame, known: int
     ) -> tuple[int, dict[int, float]]:
@@ -188,15 +201,33 @@ class _Work:
         content = content_hash([how, split.to_csv(), reached("ctxgcd.clustering.estimate").hash])
         file = place / f"estimate-{content}.json"
         if not file.exists():
-            tail = self._backbone(files["weights"]).tail
-            kept = load_kept(files["test_view"], (len(split),)).split(BATCH)
-            frozen = torch.cat([tail(rows.to(self.device).float()).float().cpu() for rows in kept]).numpy()
+            frozen = self._frozen(files, len(split)).numpy()
             labels = split["class_id"].to_numpy("int64")
             best, tried = estimate_k(frozen, labels, **how)
             write_text(file, json.dumps({"K": best, "tried": tried}))
         found = read_object(file, "K", "tried")
         print(f"estimated K: {found['K']}", flush=True)
         return found["K"], {int(classes): accuracy for classes, accuracy in found["tried"].items()}
+
+    def _check(self, place: Path, files: Mapping[str, Path], split: pd.DataFrame) -> dict[str, Any]:
+        """Return the result of the check on the labels, with sentences `said`."""
+        v = self.values
+        if reason := self_check.skipped(v, split):
+            return {"skipped": reason, "said": [f"Check on your labels: skipped, because {reason}."]}
+        trial, ids = self_check.hidden_half(split)
+        code = reached("ctxgcd.discover.self_check", *classes_of(v["method"])).hash
+        own = {key: value for key, value in v.items() if key != "benchmark"}
+        file = place / f"check-{content_hash([own, trial.to_csv(), ids.tolist(), code])}.json"
+        if not file.exists():
+            print(f"check on your labels: {counted(len(trial), 'image')}, half of the classes hidden", flush=True)
+            bank = load_kept(files["view_bank"], (v["view_bank"] * len(split),))
+            bank = bank.view(v["view_bank"], len(split), *bank.shape[1:])[:, ids].to(self.device)
+            test_view = load_kept(files["test_view"], (len(split),))[ids].to(self.device)
+            frozen = self._frozen(files, len(split))[ids]
+            found = self_check.check(v, trial, bank, test_view, frozen, files["weights"])
+            write_text(file, json.dumps(found, indent=1) + "\n")
+        found = read_object(file, "images", "classes", "hidden", "scores")
+        return found | {"said": self_check.sentences(found)}
 
     def _results(
         self,
@@ -208,13 +239,14 @@ class _Work:
         to: Path,
     ) -> Discovered:
         """Write predictions and model of a finished training to a folder."""
-        network = checkpoint.load(trained / "final.pt", "ctxgcd-model")["network"]
+        final = checkpoint.load(trained / "final.pt", "ctxgcd-model")
         state = torch.load(files["weights"], map_location="cpu", weights_only=True)
         assigned = read_rows(trained / "assignments.csv", usecols=["predicted"])["predicted"]
         is_labelled = (split["role"] == "labelled").to_numpy()
         known = split.loc[is_labelled].drop_duplicates("class_id").sort_values("class_id")["class_name"].tolist()
         names = names_by_id(known, assigned, parameters["K"])
-        made = models.build(parameters, state, network, names=names, known=len(known)).to(self.device)
+        network, centres = final["network"], final.get("centres")
+        made = models.build(parameters, state, network, names=names, known=len(known), centres=centres).to(self.device)
 
         def classified(model: Model, ids: np.ndarray) -> tuple[pd.DataFrame, torch.Tensor]:
             kept = load_kept(files["test_view"], (len(split),))
@@ -222,10 +254,11 @@ class _Work:
             return model.classified(batches, split["path"].iloc[ids].tolist())
 
         labelled, unlabelled = np.flatnonzero(is_labelled), np.flatnonzero(~is_labelled)
-        examples = classified(made, labelled)[1].half().float()
-        made = replace(made, examples=split["path"].iloc[labelled].tolist(), features=examples.to(self.device))
+        if len(labelled):
+            examples = classified(made, labelled)[1].half().float()
+            made = replace(made, examples=split["path"].iloc[labelled].tolist(), features=examples.to(self.device))
         table, features = classified(made, unlabelled)
-        made = replace(made, threshold=float(table["score"].quantile(models.NONE_OF_THESE, interpolation="lower")))
+        made = made.knowing(self._frozen(files, len(split)))
         with replacing(to / "predictions.csv") as temporary:
             table[COLUMNS].to_csv(temporary, index=False, lineterminator="\n")
         models.save(made, to / "model")

@@ -14,7 +14,7 @@ from ctxgcd.errors import UserError
 from ctxgcd.utils.files import replacing
 
 NEEDED = ("onnx", "onnxruntime", "onnxscript")
-OUTPUTS = ("cosines", "confidences")
+OUTPUTS = ("cosines", "confidences", "similarity")
 METADATA = {"classes", "known", "threshold", "input"}
 TOLERANCE = 1e-3  # maximum difference of outputs
 
@@ -45,7 +45,7 @@ def export(model: Path, out: Path) -> dict[str, Any]:
     about = {
         "classes": json.dumps(list(made.names), ensure_ascii=False),
         "known": str(made.known),
-        "threshold": str(made.threshold),
+        "threshold": f"{made.threshold} ({'score' if made.familiar is None else 'similarity'})",
         "input": f"RGB 0..1: shorter side resized to {made.parameters['resize']} (bicubic), then the centre crop",
     }
     proto = program.model_proto

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -13,6 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import normalize
 
+from ctxgcd.clustering.neighbours import nearest
 from ctxgcd.discover.output import MODEL
 from ctxgcd.methods.build import method_of
 from ctxgcd.models import weights
@@ -23,7 +25,9 @@ from ctxgcd.training import checkpoint
 from ctxgcd.training.devices import compiled
 
 KIND = "ctxgcd-discovery"
-NONE_OF_THESE = 0.01  # share of the unlabelled training images whose score lies below the threshold
+FALSE_ALARMS = 0.01  # usual share of images of the model's classes that are marked as none of these
+QUANTILES = 1001  # of the training images' similarities
+MOST_FAMILIAR = 10_000  # training images with which new ones are compared
 
 
 @dataclass(frozen=True)
@@ -31,21 +35,43 @@ class Model:
     """Attributes:
     parameters: all values of the training.
     names: class names by id, the `known` classes first.
-    threshold: images with a lower score are none of these classes; None until it is set.
+    threshold: images with a lower similarity are none of these classes; None until it is set.
+    familiar: L2-normalised features before training of (at most MOST_FAMILIAR) training images, float32 [n, d]; None in
+        models of earlier versions, whose threshold is one of scores.
+    quantiles: float64 [QUANTILES], of the similarity of each of these images with the most similar other one; or None.
     backbone: the backbone with its frozen weights; `state`: these weights as stored.
+    before: the tail before training.
     network: the trained tail, projector and classifier.
-    examples: paths of the labelled images; `features`: their L2-normalised features, float32 [n, d].
+    examples: paths of the labelled images, one empty path if there are none; `features`: their L2-normalised features,
+        float32 [n, d].
     """
 
     parameters: dict[str, Any]
     names: Sequence[str]
     known: int
     threshold: float | None
+    familiar: Tensor | None
+    quantiles: Tensor | None
     backbone: Backbone
+    before: nn.Module
     state: dict[str, Tensor]
     network: Network
     examples: Sequence[str]
     features: Tensor
+
+    def knowing(self, features: Tensor) -> Model:
+        """Return the model with the features before training [n, d] of its training images, and the threshold."""
+        drawn = torch.randperm(len(features), generator=torch.Generator().manual_seed(0))[:MOST_FAMILIAR].sort().values
+        rows = normalize(features[drawn], dim=1).half().float()
+        similarities = (rows * rows[nearest(rows, 1)[:, 0]]).sum(dim=1).double()
+        quantiles = similarities.quantile(torch.linspace(0, 1, QUANTILES, dtype=torch.float64))
+        made = replace(self, familiar=rows.to(self.features.device), quantiles=quantiles)
+        return replace(made, threshold=made.threshold_of(FALSE_ALARMS))
+
+    def threshold_of(self, false_alarms: float) -> float:
+        """Return the threshold below which the similarity of this share of the training images lies."""
+        assert self.quantiles is not None
+        return round(float(np.interp(false_alarms, np.linspace(0, 1, len(self.quantiles)), self.quantiles.numpy())), 4)
 
     @torch.no_grad()
     def classified(self, kept: Iterable[Tensor], paths: Sequence[str]) -> tuple[pd.DataFrame, Tensor]:
@@ -58,29 +84,32 @@ class Model:
         Returns:
             A row for each image: path, class (id), name, confidence (softmax of the cosines divided by the student's
             temperature), nearest (the labelled example with the most similar features), score (the cosine between
-            feature and class), margin (difference of the confidences of the best two classes) and second (the second
-            best class); and the L2-normalised features, float32 [n, d].
+            feature and class), similarity (the cosine between its feature before training and that of the most similar
+            training image; NaN without `familiar`), margin (difference of the confidences of the best two classes) and
+            second (the second best class); and the L2-normalised features, float32 [n, d].
         """
         precision, found, features = self.parameters["precision"], [], []
         for rows in kept:
             with computing(precision, rows.device):
-                tail = self.network.tail(rows.float()).float()
-            cosines = self.network.classify(tail)
+                tail, cosines = self.network.predict(rows.float())
+                before = self.before(rows.float()).float()
             shares, order = (cosines / self.parameters["student_temperature"]).softmax(dim=1).topk(2, dim=1)
             unit = normalize(tail, dim=1)
-            nearest = (unit @ self.features.T).argmax(dim=1)
+            example = (unit @ self.features.T).argmax(dim=1)
+            similarity = similarity_of(before, self.familiar)
             score = cosines.gather(1, order[:, :1])[:, 0]
-            found.append(torch.stack([*order.T, *shares.T, score, nearest]).double().cpu())
+            found.append(torch.stack([*order.T, *shares.T, score, similarity, example]).double().cpu())
             features.append(unit.cpu())
-        first, second, share, next_share, score, nearest = torch.cat(found, dim=1).numpy()
+        first, second, share, next_share, score, similarity, example = torch.cat(found, dim=1).numpy()
         table = pd.DataFrame(
             {
                 "path": list(paths),
                 "class": first.astype(np.int64),
                 "name": [self.names[int(c)] for c in first],
                 "confidence": share.round(4),
-                "nearest": [self.examples[int(i)] for i in nearest],
+                "nearest": [self.examples[int(i)] for i in example],
                 "score": score.round(4),
+                "similarity": similarity.round(4),
                 "margin": share - next_share,
                 "second": [self.names[int(c)] for c in second],
             }
@@ -95,26 +124,39 @@ class Model:
             self,
             backbone=replace(backbone, trunk=trunk),
             network=self.network.to(device),
+            before=self.before.to(device),
             features=self.features.to(device),
+            familiar=None if self.familiar is None else self.familiar.to(device),
         )
 
 
+def similarity_of(features: Tensor, familiar: Tensor | None) -> Tensor:
+    """Return each row's largest cosine with a familiar row: [n, d] and L2-normalised [m, d] or None -> [n]."""
+    if familiar is None:
+        return features.new_full((len(features),), torch.nan)
+    return (normalize(features, dim=1) @ familiar.T).amax(dim=1)
+
+
 class Whole(nn.Module):
-    """A model as one module: RGB images 0..1, float [n, 3, crop, crop], to cosines and confidences [n, K]."""
+    """A model as one module: RGB images 0..1 [n, 3, crop, crop] to cosines, confidences [n, K] and similarity [n]."""
 
     mean: Tensor
     std: Tensor
+    familiar: Tensor | None
 
     def __init__(self, model: Model) -> None:
         super().__init__()
-        self.trunk, self.network = model.backbone.trunk, model.network
+        self.trunk, self.network, self.before = model.backbone.trunk, model.network, model.before
+        self.register_buffer("familiar", model.familiar)
         self.temperature = model.parameters["student_temperature"]
         for name in ("mean", "std"):
             self.register_buffer(name, torch.tensor(model.parameters[name]).view(3, 1, 1))
 
-    def forward(self, images: Tensor) -> tuple[Tensor, Tensor]:
-        cosines = self.network.classify(self.network.tail(self.trunk((images - self.mean) / self.std)))
-        return cosines, (cosines / self.temperature).softmax(dim=1)
+    def forward(self, images: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        kept = self.trunk((images - self.mean) / self.std)
+        _, cosines = self.network.predict(kept)
+        similarity = similarity_of(self.before(kept), self.familiar)
+        return cosines, (cosines / self.temperature).softmax(dim=1), similarity
 
 
 def build(
@@ -127,19 +169,35 @@ def build(
     threshold: float | None = None,
     examples: Sequence[str] = ("",),
     features: Tensor | None = None,
+    centres: Tensor | None = None,
+    familiar: Tensor | None = None,
+    quantiles: Tensor | None = None,
 ) -> Model:
-    """Build a model from the weights of its backbone and its network."""
+    """Build a model from the weights of its backbone and its network, with the centres of its New classes, if any."""
     net = weights.build(parameters["model"], parameters["crop"])
     net.load_state_dict(state)
     method = method_of(parameters)
     backbone = method.cut(net.eval().requires_grad_(False))
+    before = copy.deepcopy(backbone.tail).requires_grad_(False)
     trained = method.network(backbone.tail, backbone.dim, known)
     trained.load_state_dict(network)
     assert isinstance(trained, Network)
+    trained.centres = centres
     if features is None:
         features = torch.zeros(1, backbone.dim)
     return Model(
-        parameters, names, known, threshold, backbone, state, trained.eval().requires_grad_(False), examples, features
+        parameters,
+        names,
+        known,
+        threshold,
+        familiar,
+        quantiles,
+        backbone,
+        before,
+        state,
+        trained.eval().requires_grad_(False),
+        examples,
+        features,
     )
 
 
@@ -152,8 +210,11 @@ def save(model: Model, folder: Path) -> None:
         "threshold": model.threshold,
         "state": model.state,
         "network": {name: value.cpu() for name, value in model.network.state_dict().items()},
+        "centres": None if model.network.centres is None else model.network.centres.cpu(),
         "examples": list(model.examples),
         "features": model.features.cpu().half(),
+        "familiar": None if model.familiar is None else model.familiar.cpu().half(),
+        "quantiles": model.quantiles,
     }
     checkpoint.save(folder / MODEL, KIND, content)
 
@@ -162,5 +223,7 @@ def load(folder: Path) -> Model:
     """Read a model written by `save`. Raises UserError if it is damaged or from another version."""
     again = "run `ctxgcd discover` with the same --out again, or copy the folder again"
     content = checkpoint.load(folder / MODEL, KIND, again)
-    content["features"] = content["features"].float()
+    for name in ("features", "familiar"):
+        if content.get(name) is not None:
+            content[name] = content[name].float()
     return build(content.pop("parameters"), content.pop("state"), content.pop("network"), **content)

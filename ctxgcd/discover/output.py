@@ -18,7 +18,10 @@ from ctxgcd.utils.files import on_disk, read_object, require_space, require_writ
 RECORD = "asked.json"  # in OUT/work: the request whose results are in OUT
 MADE = ("place", "files", "facts", "code")  # keys of the record in addition to those of the request
 MODEL = "model.pt"  # in OUT/model
-OPTIONS = {"crop": "size"}  # names of command options that differ from those in the request
+OPTIONS = {
+    "crop": "size",
+    "entropy_weight": "balance",
+}  # names of command options that differ from those in the request
 OPTIONS |= {key: key for key in ("images", "labels", "classes", "preset", "backbone", "weights", "seed")}
 RESULTS = ("predictions.csv", "report.html", "unreadable.csv", f"model/{MODEL}", "model/params.yaml")
 

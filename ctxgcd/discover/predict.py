@@ -14,6 +14,7 @@ from torch import Tensor
 from ctxgcd.benchmarks.readers.own_images import misnamed, not_read
 from ctxgcd.discover import model as models
 from ctxgcd.discover.presets import cores
+from ctxgcd.errors import UserError
 from ctxgcd.images.pack import pack
 from ctxgcd.images.packed import left_out
 from ctxgcd.models.features import BATCH
@@ -25,15 +26,24 @@ from ctxgcd.utils.progress import Progress
 
 
 def predict(
-    model: Path, folder: Path, paths: Sequence[str], threshold: float | None
+    model: Path, folder: Path, paths: Sequence[str], threshold: float | None, false_alarms: float | None
 ) -> tuple[pd.DataFrame, dict[str, Any]]:
-    """Return a row (names.PREDICTED) for each readable image, and facts: threshold, unreadable images."""
+    """Return a row (names.PREDICTED) for each readable image, and facts; see api.predict."""
     made = models.load(model)
+    by = "score" if made.familiar is None else "similarity"
+    if false_alarms is not None:
+        if made.quantiles is None:
+            raise UserError(
+                f"{model} is a model of an earlier version, which cannot be used with --false-alarms; give "
+                "--threshold, or run `ctxgcd discover` again"
+            )
+        threshold = made.threshold_of(false_alarms)
+    elif threshold is None:
+        assert made.threshold is not None
+        threshold = made.threshold
     if left := not_read(folder):
         print(f"note: {left}", flush=True)
     p = made.parameters
-    if threshold is None:
-        threshold = made.threshold
     with tempfile.TemporaryDirectory(prefix="ctxgcd-") as temporary, borrowed_devices(1) as [device]:
         torch.set_num_threads(cores())
         make_deterministic(device)
@@ -53,5 +63,5 @@ def predict(
                 progress.add(len(ids))
 
         table, _ = made.classified(kept(), [path for path in paths if path not in unreadable])
-    table["none_of_these"] = (table["score"] < threshold).astype(int)
-    return table[list(PREDICTED)], {"threshold": threshold, "unreadable": misnamed(folder) | unreadable}
+    table["none_of_these"] = (table[by] < threshold).astype(int)
+    return table[list(PREDICTED)], {"threshold": threshold, "by": by, "unreadable": misnamed(folder) | unreadable}

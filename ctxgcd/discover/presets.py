@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 import os
 from pathlib import Path
 from typing import Any
 
 import yaml
+from pydantic import Field
 
 from ctxgcd.catalogue.entries import METHODS
 from ctxgcd.catalogue.sections import Closed, without_defaults
@@ -22,10 +24,16 @@ IMAGES_A_CLASS = 4  # images per class at the largest K of an estimate
 
 
 class Preset(Closed):
-    """Training values; `overrides` are values of the protocol for backbones other than the default one."""
+    """Training values.
+
+    variant: empty for a method without variants.
+    steps: length of the training, which becomes epochs when the number of images is known; None: the given epochs.
+    overrides: values of the protocol for backbones other than the default one.
+    """
 
     method: str
-    variant: str
+    variant: str = ""
+    steps: int | None = Field(None, ge=1)
     protocol: Protocol
     methods: MethodValues
     overrides: dict[str, dict[str, Any]]
@@ -71,12 +79,13 @@ def chosen(name: str, backbone: str | None, weights: str | None, size: int | Non
     read = without_defaults(Protocol, validated(Protocol, protocol, f"--preset {name}").model_dump())
     if read.get("tail") == "adapter":
         del read["tail_blocks"]
-    row = f"{preset.method}-{preset.variant}"
+    row = "-".join(filter(None, [preset.method, preset.variant]))
     return {
         "row": row,
         "method": preset.method,
-        "variant": preset.variant,
+        **({"variant": preset.variant} if preset.variant else {}),
         "preset": name,
+        **({"steps": preset.steps} if preset.steps else {}),
         "context_terms": parse_row(row).terms,
         **read,
         **_values(preset),
@@ -120,16 +129,30 @@ def cores() -> int:
 
 
 def fitted(values: dict[str, Any], images: int) -> tuple[dict[str, Any], list[str]]:
-    """Return the values adapted to the number of images, and a sentence for each value that was reduced."""
+    """Return the values adapted to the number of images, and a sentence for each value that was reduced.
+
+    A length in `steps` is replaced by epochs, and by warm-ups in proportion.
+    """
     batch = min(values["batch_size"], max(LEAST_BATCH, images // STEPS), images)
-    around = min(values["neighbour_images"], batch)
-    changes = {"batch_size": batch, "neighbour_images": around, "k": max(2, min(values["k"], around // 2))}
+    changes = {"batch_size": batch}
+    if "neighbour_images" in values:
+        around = min(values["neighbour_images"], batch)
+        changes |= {"neighbour_images": around, "k": max(2, min(values["k"], around // 2))}
     said = [
         f"{key} is reduced from {values[key]} to {value}, because there are only {images:,} images"
         for key, value in changes.items()
         if value != values[key]
     ]
-    return values | changes, said
+    made = values | changes
+    if steps := made.pop("steps", None):
+        made |= length(steps, images, batch, made["epochs"])
+    return {key: value for key, value in made.items() if key in values}, said
+
+
+def length(steps: int, images: int, batch_size: int, least: int = 5) -> dict[str, int]:
+    """Return the number of epochs, at least `least`, that makes about so many steps, and warm-ups in proportion."""
+    epochs = max(least, round(steps / math.ceil(images / batch_size)))
+    return {"epochs": epochs, "teacher_warmup_epochs": max(1, epochs // 5), "T_warm": epochs // 4}
 
 
 def estimate_of(images: int, known: int, threads: int) -> dict[str, int]:

@@ -11,7 +11,8 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from ctxgcd.discover.model import NONE_OF_THESE, Model
+from ctxgcd.discover.class_shapes import LEAST_IMAGES, halves, most_central, similar_pairs
+from ctxgcd.discover.model import FALSE_ALARMS, Model
 from ctxgcd.errors import UserError
 from ctxgcd.images.packed import Packed, open_packed
 from ctxgcd.names import counted
@@ -25,6 +26,7 @@ from ctxgcd.report.thumbnails import sheet, thumbnail
 TYPICAL, UNCERTAIN = 10, 5  # images of a class
 LISTED = 50  # uncertain images of all classes
 MAPPED = 2000  # images of the map
+TO_LOOK_AT, PICTURED = 10, 4  # classes or pairs to look at, and those with pictures
 LONGEST = 60  # characters of a name
 
 
@@ -59,16 +61,17 @@ def write_report(found: Discovered, facts: Mapping[str, Any], out: Path) -> None
             "New classes",
             _gallery(found, store, [c for c in ids if c >= known], "No images."),
         ),
-        Section(
-            "Known classes",
-            _gallery(found, store, [c for c in ids if c < known], "No images."),
+        *(
+            [Section("Known classes", _gallery(found, store, [c for c in ids if c < known], "No images."))]
+            * bool(known)
         ),
+        Section("Classes to look at", _to_look_at(found, store)),
         Section("Map of the images", [_map(found, store)]),
         Section("Uncertain images", _uncertain(found, store)),
         Section("Assumptions and parameters", _assumptions(found, facts)),
     ]
     images = f"{counted(len(found.table), 'image')} without a label"
-    lead = f"{images} in {counted(facts['found'], 'class')}; known classes: {known}."
+    lead = f"{images} in {counted(facts['found'], 'class')}{f'; known classes: {known}' if known else ', all new'}."
     write_page("ctxgcd: discovered classes", lead, sections, out)
 
 
@@ -79,12 +82,14 @@ def _name(found: Discovered, c: int) -> str:
 
 def _summary(facts: Mapping[str, Any], largest: str | None) -> list[str]:
     classes = f"{facts['K']} classes: {facts['known']} known and {facts['K'] - facts['known']} new"
+    labelled = f"{facts['labelled']:,} of them" if facts["labelled"] else "none of them"
     how = "estimated" if facts["K_source"] == "estimated" else "given"
     empty = facts["K"] - facts["found"]
     return [
-        f"{counted(facts['images'], 'image')}, {facts['labelled']:,} of them with a label. {classes} ({how}).",
+        f"{counted(facts['images'], 'image')}, {labelled} with a label. {classes} ({how}).",
         *([f"{empty} of the classes have no unlabelled images."] if empty else []),
         *([f"New classes are numbered. The largest is {largest}; see the galleries."] if largest else []),
+        *facts["check"]["said"],
         *facts["notes"],
     ]
 
@@ -136,6 +141,61 @@ def _pictures(found: Discovered, store: Packed, places: Sequence[int]) -> list[P
     ]
 
 
+def _to_look_at(found: Discovered, store: Packed) -> list[Block]:
+    """Return pairs of classes that look like one, and classes that look like several, with pictures."""
+    return [*_pairs(found, store), *_divided(found, store)] or [Notes(["There is only one class, with few images."])]
+
+
+def _central(found: Discovered, store: Packed, rows: NDArray[np.int64]) -> list[Picture]:
+    return _pictures(found, store, most_central(found.features, rows, UNCERTAIN))
+
+
+def _pairs(found: Discovered, store: Packed) -> list[Block]:
+    classes = found.table["class"].to_numpy()
+    lines: list[list[Cell]] = []
+    groups: list[Group] = []
+    for pair in similar_pairs(found.features, classes, found.model.known)[:TO_LOOK_AT]:
+        first, second = (_name(found, c) for c in (pair.first, pair.second))
+        members = [np.flatnonzero(classes == c) for c in (pair.first, pair.second)]
+        texts = (first, second, *(f"{len(rows):,}" for rows in members), f"{pair.cosine:.3f}")
+        lines.append([Cell(text) for text in texts])
+        if len(groups) < PICTURED:
+            both = [_central(found, store, rows) for rows in members]
+            title, facts = f"{first} and {second}", [f"cosine {pair.cosine:.3f}"]
+            groups.append(Group(title, facts, both[0], both[1], (first, second)))
+    if not lines:
+        return []
+    note = (
+        "The most similar mean features of two classes, at least one of them new. If the pictures of a pair show one "
+        "kind, give both classes the same name, or run the discovery with a smaller number of --classes."
+    )
+    head = ["Class", "Other class", "Images", "Images of the other", "Cosine"]
+    return [Grid("Classes that look like one", head, lines, 2, [note]), Gallery(groups)]
+
+
+def _divided(found: Discovered, store: Packed) -> list[Block]:
+    classes = found.table["class"].to_numpy()
+    divided = halves(found.features, classes, threads=found.model.parameters["threads"])
+    if not divided:
+        return []
+    lines: list[list[Cell]] = []
+    groups: list[Group] = []
+    for one in divided[:TO_LOOK_AT]:
+        name, cosine = _name(found, one.number), f"{one.cosine:.3f}"
+        lines.append([Cell(text) for text in (name, f"{len(one.larger):,}", f"{len(one.smaller):,}", cosine)])
+        if len(groups) < PICTURED:
+            both = [_central(found, store, rows) for rows in (one.larger, one.smaller)]
+            groups.append(Group(name, [f"cosine {cosine}"], both[0], both[1], ("Larger half", "Smaller half")))
+    usual = float(np.median([one.cosine for one in divided]))
+    note = (
+        f"Each class of at least {LEAST_IMAGES} images is divided in two. The median of the cosines between the mean "
+        f"features of two halves is {usual:.3f}; a much lower one may mean two kinds. If the pictures show two kinds, "
+        "label some images of each, or run the discovery with a larger number of --classes."
+    )
+    head = ["Class", "Images of the larger half", "Images of the smaller half", "Cosine"]
+    return [Grid("Classes that look like several", head, lines, 1, [note]), Gallery(groups)]
+
+
 def _map(found: Discovered, store: Packed) -> Block:
     shown = np.sort(np.random.RandomState(0).permutation(len(found.table))[:MAPPED])
     try:
@@ -176,15 +236,14 @@ def _uncertain(found: Discovered, store: Packed) -> list[Block]:
 
 def _assumptions(found: Discovered, facts: Mapping[str, Any]) -> list[Block]:
     p = found.model.parameters
-    score = f"{found.model.threshold:.4f}"
     said = [
         f"Every image belongs to one of {facts['K']} classes, and the labels are correct.",
         *([p["note"]] if p["note"] else []),
         f"The backbone {p['model']} uses the centre of each image, {p['crop']} x {p['crop']} pixels.",
         "Confidence: softmax of the cosines to all classes, divided by the training temperature. It ranks images, "
         "but is not a calibrated probability.",
-        f"None of these classes: images whose score (cosine to the class) is below {score}, the {NONE_OF_THESE:.0%} "
-        "quantile of the unlabelled images.",
+        "None of these classes: `ctxgcd predict` marks images whose similarity with the most similar image of this "
+        f"folder is below {found.model.threshold:.4f}. That of {FALSE_ALARMS:.0%} of its images is lower.",
         *facts["adapted"],
     ]
     blocks: list[Block] = [Notes(said)]

@@ -146,13 +146,15 @@ def _relative(path: str, folder: Path) -> str:
 def make_split(paths: Sequence[str], labels: Mapping[str, str]) -> pd.DataFrame:
     """Return the split of all images: one part, class ids by sorted names of known classes, -1 for unlabelled images.
 
-    A class without labelled images in `paths`, because none can be read, is not known.
+    A class without labelled images in `paths`, because none can be read, is not known. Without labels, all images are
+    unlabelled.
     """
     of = [labels.get(path, "") for path in paths]
     ids = {name: number for number, name in enumerate(sorted(set(of) - {""}))}
     split = as_manifest(paths, [ids.get(name, -1) for name in of], of, ["train"] * len(paths))
     split["role"] = ["labelled" if name else "unlabelled" for name in of]
-    if not (labelled := int((split["role"] == "labelled").sum())):
+    labelled = int((split["role"] == "labelled").sum())
+    if labels and not labelled:
         raise UserError("no labelled image can be read; replace some of them or label others")
     if labelled == len(split):
         raise UserError(f"all {labelled:,} images have a label, so there is nothing to discover; add unlabelled images")
@@ -163,11 +165,18 @@ def check_classes(classes: int | None, names: Collection[str], unlabelled: int) 
     """Raise UserError for an impossible number of classes (None: estimated); names: the known classes."""
     known = len(names)
     if classes is None:
+        if not known:
+            raise UserError(
+                "--classes auto needs labels; give the number of classes with --classes K, or the labels of some "
+                "images with --labels"
+            )
         if known < 2:
             raise UserError(
                 "--classes auto needs labelled images of at least 2 classes, but there is only one; label images of "
                 "another class, or give the number of classes"
             )
+    elif not known and classes < 2:
+        raise UserError(f"--classes is {classes}; give at least 2 classes")
     elif classes < max(2, known):
         raise UserError(
             f"--classes is {classes}, but the labels name {counted(known, 'class')} ({listed(sorted(names))}); give "

@@ -12,7 +12,7 @@ def draw_batches(labelled: Tensor, batch_size: int, generator: torch.Generator) 
     """Draw one epoch of batches, with replacement (docs/methods.md, "Batches and schedules").
 
     An image of D^l has weight 1 and an image of D^u |D^l|/|D^u|, so about half of a batch is labelled; |D|
-    images are drawn and the incomplete last batch is dropped.
+    images are drawn and the incomplete last batch is dropped. Without labelled images, all have the same weight.
 
     Args:
         labelled: bool [N], whether an image is in D^l.
@@ -22,13 +22,11 @@ def draw_batches(labelled: Tensor, batch_size: int, generator: torch.Generator) 
         int64 [N // batch_size, batch_size] of positions in D.
     """
     n, n_labelled = len(labelled), int(labelled.sum())
-    if not 0 < n_labelled < n:
-        raise UserError(
-            f"the split has {n_labelled} labelled images of {n}; both labelled and unlabelled images are needed"
-        )
+    if n_labelled == n:
+        raise UserError(f"the split has {n_labelled} labelled images of {n}; unlabelled images are needed")
     if batch_size > n:
         raise UserError(f"batch_size {batch_size} exceeds the {n} training images; give a smaller batch_size")
-    weights = torch.where(labelled, 1.0, n_labelled / (n - n_labelled)).double()
+    weights = torch.where(labelled, 1.0, n_labelled / (n - n_labelled) if n_labelled else 1.0).double()
     drawn = torch.multinomial(weights, n, replacement=True, generator=generator)
     steps = n // batch_size
     return drawn[: steps * batch_size].view(steps, batch_size)

@@ -19,7 +19,7 @@ def check_k(resolved: dict[str, Any], split: pd.DataFrame) -> None:
     """Raise UserError for a K that does not fit the split of a run."""
     labelled, classes = split.loc[split.role == "labelled", "class_id"], resolved["K"]
     where = f"benchmark {resolved['benchmark']}, row {resolved['row']}: K is {classes}"
-    if (known := int(labelled.max()) + 1) > classes:
+    if (known := int(labelled.max()) + 1 if len(labelled) else 0) > classes:
         raise UserError(f"{where}, but the labelled images have {known} classes; give a K of at least {known}")
     by_clusters = METHODS[resolved["method"]].ending == "semi-supervised k-means"
     pinned = labelled.nunique() if by_clusters else 0  # clusters that labelled images fill

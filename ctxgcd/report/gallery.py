@@ -22,12 +22,13 @@ class Picture:
 
 @dataclass(frozen=True)
 class Group:
-    """A group of images: its name, facts and example images."""
+    """A group of images: its name, facts and example images; `heads`: headings of the two kinds of examples."""
 
     title: str
     facts: Sequence[str]
     typical: Sequence[Picture]
     uncertain: Sequence[Picture]
+    heads: tuple[str, str] = ("Most typical", "Least certain")
 
 
 @dataclass(frozen=True)

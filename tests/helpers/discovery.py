@@ -4,23 +4,30 @@ from __future__ import annotations
 
 import importlib.util
 import shutil
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import pytest
 import timm
 import torch
+import yaml
 from PIL import Image
 
 from ctxgcd import api
-from ctxgcd.discover import export
+from ctxgcd.discover import export, presets
 from tests.helpers.layouts import Painter
 
 MODEL, SIZE = "test_efficientnet", 32  # a hundredth of the smallest real one
 ODD = 'rose, "wild" <b>&\nred'  # a class's name
 PER_CLASS, LABELLED = 12, 5
+STEPS = 80  # of a training, instead of those of the preset
 KNOWN = ("iris", ODD)
 
 with_onnx = pytest.mark.skipif(
@@ -42,16 +49,48 @@ class Place:
 
     def discover(self, out: str, **changes: Any) -> dict[str, Any]:
         given = {"folder": self.root / "photos", "labels": self.root / "labels.csv", "classes": 4} | self.options
-        return api.discover(out=self.root / out, **(given | changes))
+        with short_trainings():
+            return api.discover(out=self.root / out, **(given | changes))
 
     def labels(self, text: str, name: str = "other.csv") -> Path:
         (self.root / name).write_text(text, encoding="utf-8")
         return self.root / name
 
 
-def make_place(root: Path) -> Place:
+@contextmanager
+def short_trainings() -> Iterator[None]:
+    """Read presets whose trainings are short."""
+    content = yaml.safe_load(presets.FILE.read_text(encoding="utf-8"))
+    content["presets"]["quick"]["steps"] = STEPS
+    with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patched:
+        file = Path(folder) / presets.FILE.name
+        file.write_text(yaml.safe_dump(content), encoding="utf-8")
+        patched.setattr(presets, "FILE", file)
+        yield
+
+
+def command(*words: str) -> list[str]:
+    """Return a command of ctxgcd for another process, with short trainings."""
+    code = (
+        "from ctxgcd.cli.command import main; from tests.helpers.discovery import short_trainings as short\n"
+        "with short(): main()"
+    )
+    return [sys.executable, "-c", code, *words]
+
+
+def save_backbone(model: str, file: Path) -> None:
+    """Save random weights whose batch norms fit the images, so that the features differ."""
     torch.manual_seed(0)
-    torch.save(timm.create_model(MODEL, num_classes=0).state_dict(), root / "backbone.pth")
+    net, painter = timm.create_model(model, num_classes=0), Painter(9)
+    images = np.stack([painter.pixels(number % 4, SIZE, SIZE) for number in range(64)])
+    with torch.no_grad():
+        for _ in range(50):
+            net.train()((torch.from_numpy(images).permute(0, 3, 1, 2) / 255 - 0.5) / 0.25)
+    torch.save(net.state_dict(), file)
+
+
+def make_place(root: Path) -> Place:
+    save_backbone(MODEL, root / "backbone.pth")
     painter, truth, lines = Painter(0), {}, ["\ufeffclass;path"]  # as a spreadsheet saves it
     for number in range(4 * PER_CLASS):
         kind = number % 4

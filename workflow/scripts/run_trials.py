@@ -7,13 +7,10 @@ written.
 from __future__ import annotations
 
 import argparse
-import io
 import itertools
 import json
-import math
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
@@ -29,8 +26,10 @@ from ctxgcd.benchmarks.places import folder_of
 from ctxgcd.benchmarks.readers.registry import reader_of
 from ctxgcd.benchmarks.split import make_split, trial_split
 from ctxgcd.clustering.kmeans import kmeans
-from ctxgcd.clustering.semi_kmeans import lloyd, semi_supervised_kmeans
+from ctxgcd.clustering.semi_kmeans import lloyd
 from ctxgcd.config import Official, Params, read
+from ctxgcd.discover.presets import length
+from ctxgcd.discover.self_check import clusterings
 from ctxgcd.evaluation.accuracy import v2
 from ctxgcd.images.pack import pack
 from ctxgcd.methods.build import method_of
@@ -39,11 +38,10 @@ from ctxgcd.models.weights import prepare
 from ctxgcd.pipeline.identity import content_hash
 from ctxgcd.pipeline.resolve import protocol_of, resolve
 from ctxgcd.training.devices import make_deterministic
+from ctxgcd.training.in_memory import train_in_memory
 from ctxgcd.training.load import load_backbone, open_cropper
-from ctxgcd.training.loop import train_epoch
 from ctxgcd.training.row import Row
 from ctxgcd.training.step_inputs import StepInputs
-from ctxgcd.training.views import BankViews
 from ctxgcd.utils.reporting import reported
 
 if TYPE_CHECKING:
@@ -113,17 +111,9 @@ def trained(
     params: Params, benchmark: str, row: str, seed: int, images: Images
 ) -> tuple[dict[str, Any], Row, StepInputs]:
     """Train a row in memory."""
-    values = resolve(params, benchmark, row, seed)
-    method = method_of(values)
-    backbone = load_backbone(method.p, method.cut, method.p["precision"], images.weights, DEVICE)
-    inputs = StepInputs(
-        BankViews(images.bank[: method.p["view_bank"]], images.test_view), images.labels, method.p["precision"], seed
-    )
-    network = method.network(backbone.tail, backbone.dim, inputs.old_classes)
-    run = Row(method, network.eval(), Path(), f"{benchmark} {row} seed {seed}", {})
-    method.prepare(network, inputs.look(network, 0))
-    for epoch in range(run.epochs):
-        train_epoch(run, inputs, epoch)
+    method = method_of(resolve(params, benchmark, row, seed))
+    bank, title = images.bank[: method.p["view_bank"]], f"{benchmark} {row} seed {seed}"
+    run, inputs = train_in_memory(method, images.labels, bank, images.test_view, images.weights, title)
     return method.p, run, inputs
 
 
@@ -143,12 +133,8 @@ def endings(images: Images, p: Mapping[str, Any], run: Row, inputs: StepInputs) 
         first = cast("Network", run.network).classify(adapted)[free].argmax(dim=1).numpy()
     found, new = {"classifier": first}, first >= old
     for name, rows in features.items():
-        found[f"{name}_kmeans"], _ = kmeans(unit(rows[free]), K, restarts=10, seed=seed, threads=1)
-        with redirect_stdout(io.StringIO()):
-            semi, _ = semi_supervised_kmeans(
-                normalize(rows.float(), dim=1), images.labels, K, restarts=10, iterations=200, seed=seed
-            )
-        found[f"{name}_semi"] = semi[free].numpy()
+        by = clusterings(rows, images.labels, K, seed)
+        found |= {f"{name}_kmeans": by["k-means"], f"{name}_semi": by["semi-supervised k-means"]}
         means = torch.stack([rows[free][first == c].mean(dim=0) if (first == c).any() else rows[0] for c in range(K)])
         of = normalize(rows.float(), dim=1)
         found[f"classifier>{name}_semi"] = lloyd(of, images.labels, normalize(means, dim=1), 200)[1][free].numpy()
@@ -166,14 +152,13 @@ def grid_of(stage: Mapping[str, Any], center: Mapping[str, Any]) -> Iterator[dic
 
 
 def row_of(values: Mapping[str, Any], images: int, batch_size: int) -> str:
-    """Return the row of a trial's values; steps become epochs, and warm-ups a fifth (T_warm a quarter) of them."""
+    """Return the row of a trial's values; steps become epochs and warm-ups, as in `ctxgcd discover`."""
     own = dict(values)
-    epochs = max(5, round(own.pop("steps") / math.ceil(images / batch_size)))
+    made = length(own.pop("steps"), images, batch_size)
     method = own.pop("method", "simgcd")
-    own |= {"epochs": epochs, "teacher_warmup_epochs": epochs // 5}
-    if method.startswith("full"):
-        own["T_warm"] = epochs // 4
-    return method + "".join(f"+{name}={value}" for name, value in own.items())
+    if not method.startswith("full"):
+        del made["T_warm"]
+    return method + "".join(f"+{name}={value}" for name, value in (own | made).items())
 
 
 def main() -> None:

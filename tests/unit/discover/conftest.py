@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -12,13 +13,19 @@ import pytest
 from tests.helpers.discovery import Place, make_place
 
 
-@pytest.fixture(scope="module", autouse=True)
-def _one_core() -> Iterator[None]:
-    """So little work goes faster on one thread, in the processes that are started too."""
+@contextmanager
+def one_core() -> Iterator[None]:
+    """Such small work is faster on one thread, also in processes that are started."""
     before = os.sched_getaffinity(0)
     os.sched_setaffinity(0, {min(before)})
     yield
     os.sched_setaffinity(0, before)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _one_core() -> Iterator[None]:
+    with one_core():
+        yield
 
 
 @pytest.fixture(scope="session")
@@ -29,7 +36,8 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Place:
 @pytest.fixture(scope="session")
 def found(place: Place) -> dict[str, Any]:
     """A discovery in `out`, inside the folder of the images: what api.discover returned."""
-    return place.discover("photos/out")
+    with one_core():  # this fixture is made before that of the module
+        return place.discover("photos/out")
 
 
 @pytest.fixture

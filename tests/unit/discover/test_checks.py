@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from ctxgcd.cli.command import main
+from ctxgcd.discover.checks import ask
 from ctxgcd.errors import UserError
 from tests.helpers.discovery import MODEL, Place, table
 from tests.helpers.layouts import Painter
@@ -44,6 +45,17 @@ def test_one_labelled_class_of_a_handful_of_images(place: Place, tmp_path: Path)
 def test_options_that_cannot_be_used(place: Place, tmp_path: Path, changes: dict[str, Any], problem: str) -> None:
     with pytest.raises(UserError, match=problem):
         place.discover(str(tmp_path / "out"), **changes)
+
+
+def test_the_weight_of_equal_sizes(place: Place, tmp_path: Path) -> None:
+    """--balance is the entropy term's weight."""
+    how = {"classes": 4, "preset": "quick", "backbone": MODEL, "weights": str(place.root / "backbone.pth"), "size": 32}
+    paths = place.root / "photos", place.root / "labels.csv", tmp_path / "out"
+    assert ask(*paths, **how, seed=0, balance=0).values["entropy_weight"] == 0
+    assert ask(*paths, **how, seed=0).values["entropy_weight"] > 0
+    for wrong in (-0.5, float("nan"), float("inf")):
+        with pytest.raises(UserError, match=f"--balance is {wrong}; give a number of 0 or more"):
+            ask(*paths, **how, seed=0, balance=wrong)
 
 
 def test_what_a_camera_and_a_careless_hand_leave(place: Place, tmp_path: Path) -> None:

@@ -7,7 +7,6 @@ import re
 import shutil
 import signal
 import subprocess
-import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -24,7 +23,7 @@ from ctxgcd.discover.discovery import names_by_id
 from ctxgcd.discover.presets import chosen
 from ctxgcd.errors import UserError
 from ctxgcd.utils.files import file_sha256
-from tests.helpers.discovery import KNOWN, LABELLED, MODEL, SIZE, Place, table
+from tests.helpers.discovery import KNOWN, LABELLED, MODEL, SIZE, STEPS, Place, command, table
 from tests.helpers.places import ENVIRONMENT
 
 pytestmark = pytest.mark.slow
@@ -58,7 +57,7 @@ def test_a_discovery_is_scored_as_the_docs_say(place: Place, out: Path, tmp_path
         api.evaluate(*files, old=place.root / "labels.csv")
     scored = api.evaluate(*files, old=place.root / "labels.csv", allow_missing=True)
     assert (scored["n"], scored["classes"], scored["old_classes"]) == (38, 4, 2)
-    assert scored["scores"][0]["old"] > 90
+    assert scored["scores"][0]["old"] > 80
     with pytest.raises(UserError, match=r"has no image of .*, only labelled ones, such as .*"):
         api.evaluate(files[0], pd.read_csv(place.root / "labels.csv", sep=";").dropna())
 
@@ -67,7 +66,7 @@ def test_known_classes_keep_their_names(place: Place, out: Path) -> None:
     """The classifier's first outputs are the known classes: most of their images get their own names."""
     predictions = table(out / "predictions.csv").set_index("path")["name"]
     right = [predictions[path] == KNOWN[kind] for path, kind in place.truth.items() if kind < 2 and path in predictions]
-    assert np.mean(right) > 0.9
+    assert np.mean(right) > 0.8
 
 
 def test_report(found: dict[str, Any], out: Path) -> None:
@@ -75,6 +74,8 @@ def test_report(found: dict[str, Any], out: Path) -> None:
     for text in (
         "New classes",
         "Known classes",
+        "Classes to look at",
+        "Classes that look like one",
         "Map of the images",
         "Assumptions and parameters",
         "Most typical",
@@ -84,7 +85,7 @@ def test_report(found: dict[str, Any], out: Path) -> None:
     assert "rose, &#34;wild&#34; &lt;b&gt;&amp;" in page
     assert "<b>" not in page
     assert "batch_size is reduced from 128 to 16, because there are only 51 images" in page
-    assert f"below {found['threshold']:.4f}, the 1% quantile of the unlabelled" in page
+    assert f"folder is below {found['threshold']:.4f}. That of 1% of its images is lower" in page
     assert "1 repeated line skipped" in page
     assert "1 line without a class skipped" in page
 
@@ -93,7 +94,8 @@ def test_every_value_is_kept(out: Path) -> None:
     kept = yaml.safe_load((out / "model/params.yaml").read_text(encoding="utf-8"))
     assert kept == model.load(out / "model").parameters
     assert kept["batch_size"] == 16
-    assert set(chosen("quick", None, None, None)) <= set(kept)
+    assert set(chosen("quick", None, None, None)) - {"steps"} <= set(kept)
+    assert kept["epochs"] == STEPS // 4  # four batches of 51 images
 
 
 def test_the_same_again_trains_nothing(place: Place, found: dict[str, Any], out: Path) -> None:
@@ -127,8 +129,8 @@ def test_a_killed_discovery_resumes_to_the_same_result(place: Place, out: Path, 
         "--out",
         str(mine),
     ]
-    command = [sys.executable, "-m", "ctxgcd", *words]
-    with subprocess.Popen(command, env=ENVIRONMENT, stderr=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+    line = command(*words)
+    with subprocess.Popen(line, env=ENVIRONMENT, stderr=subprocess.PIPE, stdout=subprocess.PIPE) as process:
         while not list(mine.glob("work/images-*/features-*/run-*/last.pt")):
             assert process.poll() is None
             time.sleep(0.02)
@@ -136,7 +138,7 @@ def test_a_killed_discovery_resumes_to_the_same_result(place: Place, out: Path, 
     assert not (mine / "predictions.csv").exists()
     [bank] = mine.glob("work/images-*/features-*/view_bank.npy")
     stamp = bank.stat().st_mtime_ns
-    again = subprocess.run(command, env=ENVIRONMENT, capture_output=True, text=True, check=False)
+    again = subprocess.run(line, env=ENVIRONMENT, capture_output=True, text=True, check=False)
     assert again.returncode == 0, again.stderr
     assert re.search(r"resumed after epoch \d", again.stderr)
     assert "cached views" not in again.stderr
@@ -212,8 +214,8 @@ def test_a_stopped_request_leaves_the_results_of_the_old_one(
     options = {"--labels": "labels.csv", "--weights": "backbone.pth", "--out": str(mine)}
     words = [word for name, file in options.items() for word in (name, str(place.root / file))]
     words += ["--backbone", MODEL, "--size", str(SIZE), "--classes", "4", "--seed", "1"]
-    command = [sys.executable, "-m", "ctxgcd", "discover", str(place.root / "photos"), *words]
-    with subprocess.Popen(command, env=ENVIRONMENT, stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL) as process:
+    line = command("discover", str(place.root / "photos"), *words)
+    with subprocess.Popen(line, env=ENVIRONMENT, stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL) as process:
         while not (begun := list(mine.glob("work/images-*/features-*/run-*/last.pt"))):
             assert process.poll() is None
             time.sleep(0.02)

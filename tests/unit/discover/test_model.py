@@ -8,43 +8,21 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-import timm
-import torch
-import yaml
 
 from ctxgcd import api
-from ctxgcd.discover import presets
 from ctxgcd.discover.model import load
 from ctxgcd.discover.presets import chosen
-from tests.helpers.discovery import with_onnx
+from tests.helpers.discovery import save_backbone, short_trainings, with_onnx
 from tests.helpers.layouts import Painter
 
 MODEL, DIM, SIZE, IMAGES = "test_resnet", 96, 32, 48
 
 
 @pytest.fixture(scope="module")
-def preset_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The package's presets with one more, whose tail is an adapter."""
-    content = yaml.safe_load(presets.FILE.read_text(encoding="utf-8"))
-    quick = content["presets"]["quick"]
-    protocol = quick["protocol"] | {"tail": "adapter", "epochs": 9, "tail_lr_factor": 1.0}
-    content["presets"]["adapter"] = quick | {"protocol": protocol}
-    file = tmp_path_factory.mktemp("presets") / "presets.yaml"
-    file.write_text(yaml.safe_dump(content), encoding="utf-8")
-    return file
-
-
-@pytest.fixture(autouse=True)
-def _presets(preset_file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(presets, "FILE", preset_file)
-
-
-@pytest.fixture(scope="module")
 def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Images of four classes, some of two of them with a label, and the weights of a backbone."""
     folder = tmp_path_factory.mktemp("photos")
-    torch.manual_seed(0)
-    torch.save(timm.create_model(MODEL, num_classes=0).state_dict(), folder / "backbone.pth")
+    save_backbone(MODEL, folder / "backbone.pth")
     painter = Painter(0)
     for number in range(IMAGES):
         painter.save(folder / f"photos/{number:02d}.png", number % 4, 36, 40)
@@ -54,8 +32,9 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def discover(place: Path, out: str, classes: int | None = 4) -> dict[str, Any]:
-    of = {"backbone": MODEL, "weights": place / "backbone.pth", "size": SIZE, "preset": "adapter"}
-    return api.discover(place / "photos", place / "labels.csv", out=place / out, classes=classes, **of)
+    of = {"backbone": MODEL, "weights": place / "backbone.pth", "size": SIZE}
+    with short_trainings():
+        return api.discover(place / "photos", place / "labels.csv", out=place / out, classes=classes, **of)
 
 
 @pytest.fixture
@@ -66,10 +45,9 @@ def out(place: Path) -> Path:
 
 
 def test_the_values_are_those_that_are_read() -> None:
-    own, blocks = chosen("adapter", None, None, None), chosen("quick", None, None, None)
-    assert own["tail"] == "adapter"
-    assert own.keys() - blocks.keys() == {"tail"}
-    assert blocks.keys() - own.keys() == {"tail_blocks"}
+    own, blocks = (chosen(name, None, None, None).keys() for name in ("quick", "long"))
+    assert "tail" in own - blocks
+    assert "tail_blocks" in blocks - own
 
 
 def test_predict_agrees_with_discover(place: Path, out: Path) -> None:
@@ -77,6 +55,7 @@ def test_predict_agrees_with_discover(place: Path, out: Path) -> None:
     assert made.network.tail.weight.shape == (DIM, DIM)
     assert made.network.tail.weight.abs().max() > 0
     assert "tail_blocks" not in made.parameters
+    assert made.network.centres.shape == (2, DIM)  # of the two new classes, divided by k-means
     kept = np.load(next((out / "work").glob("images-*/features-*/view_bank.npy")))
     assert kept.shape == (4 * IMAGES, DIM)
     of_discover = pd.read_csv(out / "predictions.csv").set_index("path")

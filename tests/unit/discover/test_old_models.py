@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from ctxgcd import api
+from ctxgcd.errors import UserError
 from tests.discover_model import TOLD, draw
 from tests.helpers.places import ROOT
 
@@ -31,6 +32,12 @@ def test_an_old_model_predicts_what_it_did(kept: Path, tmp_path: Path) -> None:
     draw(images, 1, 8)
     expected = json.loads((kept / "predictions.json").read_text())
     table, told = api.predict(model, images)
+    if told["by"] == "score":  # the model stores nothing to compare with
+        assert table["similarity"].isna().all()
+        with pytest.raises(
+            UserError, match="is a model of an earlier version, which cannot be used with --false-alarms"
+        ):
+            api.predict(model, images, false_alarms=0.05)
     assert told["threshold"] == expected["threshold"]
     found = table[TOLD].to_dict("records")
     for row, before in zip(found, expected["predictions"], strict=True):

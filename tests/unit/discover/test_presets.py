@@ -42,16 +42,16 @@ def test_presets_agree_with_the_workflow(params: Params) -> None:
     long, quick = presets.presets["long"], presets.presets["quick"]
     assert long.protocol == params.protocols["official"]
     assert long.methods == {method: params.methods[method] for method in ("simgcd", "full")}
-    assert quick.protocol.model_dump(exclude={"epochs"}) == params.protocols["cub50"].model_dump(exclude={"epochs"})
-    shorter = {"T_warm", "teacher_warmup_epochs"}
-    for method, values in quick.methods.items():
-        of_cub50 = {**params.methods[method], **params.benchmarks["cub50"].methods[method]}
-        assert values.keys() == of_cub50.keys()
-        assert {key for key in values if values[key] != of_cub50[key]} <= shorter
+    own, of_cub50 = quick.protocol.model_dump(), params.protocols["cub50"].model_dump()
+    changed = {key for key in own if own[key] != of_cub50[key]}
+    assert changed <= {"resize", "crop", "tail", "tail_blocks", "tail_lr_factor", "epochs"}
+    values, of_simgcd = quick.methods["simgcd"], params.methods["simgcd"] | params.benchmarks["cub50"].methods["simgcd"]
+    assert values.keys() - of_simgcd.keys() <= {"new_by"}
+    assert {key for key in of_simgcd if values[key] != of_simgcd[key]} <= {"teacher_warmup_epochs"}
 
 
 def test_backbones_bring_their_sizes() -> None:
-    assert (chosen("quick", None, None, None)["resize"], chosen("quick", None, None, None)["crop"]) == (110, 96)
+    assert (chosen("quick", None, None, None)["resize"], chosen("quick", None, None, None)["crop"]) == (256, 224)
     dino = chosen("quick", "dino_vitb16", "w.pth", None)
     assert (dino["crop"], dino["tail_lr_factor"], dino["weights"], dino["sha256"]) == (224, 1.0, "w.pth", "")
     assert chosen("long", None, None, None)["model"] == "vit_base_patch16_224.dino"
@@ -62,7 +62,24 @@ def test_backbones_bring_their_sizes() -> None:
     ("images", "batch", "k"), [(5, 5, 2), (40, 16, 8), (300, 37, 10), (1024, 128, 10), (9999, 128, 10)]
 )
 def test_small_sets_have_small_batches(images: int, batch: int, k: int) -> None:
-    made, said = fitted(chosen("quick", None, None, None), images)
-    assert (made["batch_size"], made["k"]) == (batch, k)
+    made, said = fitted(chosen("long", None, None, None), images)
+    assert (made["batch_size"], made["k"], made["epochs"]) == (batch, k, 200)
     assert bool(said) == (images < 1024)
     assert estimate_of(images, 2, 1)["most"] == min(200, max(images // 4, 4))
+
+
+@pytest.mark.parametrize(("images", "epochs"), [(5, 600), (40, 200), (2889, 26), (12_800, 6), (100_000, 5)])
+def test_a_length_in_steps_becomes_epochs(images: int, epochs: int) -> None:
+    made, said = fitted(chosen("quick", None, None, None) | {"steps": 600}, images)
+    assert (made["epochs"], made["teacher_warmup_epochs"]) == (epochs, epochs // 5)
+    assert "steps" not in made
+    assert "T_warm" not in made
+    assert not any("epochs" in line for line in said)
+    full = fitted(chosen("long", None, None, None) | {"steps": 600, "epochs": 5}, images)[0]
+    assert (full["epochs"], full["T_warm"]) == (epochs, epochs // 4)
+
+
+def test_a_method_without_variants_has_none() -> None:
+    quick, long = (chosen(name, None, None, None) for name in ("quick", "long"))
+    assert (quick["row"], "variant" in quick) == ("simgcd", False)
+    assert (long["row"], long["variant"]) == ("full-paper", "paper")
