@@ -26,7 +26,7 @@ from ctxgcd.discover import self_check
 from ctxgcd.discover.checks import Request
 from ctxgcd.discover.model import Model
 from ctxgcd.discover.output import Output
-from ctxgcd.discover.presets import estimate_of, fitted
+from ctxgcd.discover.presets import cores, estimate_of, fitted
 from ctxgcd.discover.report import Discovered, write_report
 from ctxgcd.discover.split import check_classes, make_split
 from ctxgcd.errors import shown
@@ -67,7 +67,7 @@ def discover(request: Request) -> dict[str, Any]:
         output.begin()
         for line in request.notes:
             print(f"note: {line}", flush=True)
-        torch.set_num_threads(request.values["threads"])
+        torch.set_num_threads(cores())  # for the features, which do not depend on it; the training sets its own
         make_deterministic(device)
         clear_unfinished(request.out)
         return _Work(request.folder, output, request.values, device).discover(request)
@@ -93,7 +93,7 @@ class _Work:
         store = place / "images.npz"
         if not store.exists():
             self.out.require_space(int(store_bytes(FOLDER, len(paths), v["resize"])), f"packing {len(paths):,} images")
-        digest = pack("folder", self.folder, paths, v["resize"], store, v["threads"], leave_out=True)
+        digest = pack("folder", self.folder, paths, v["resize"], store, cores(), leave_out=True)
         undecodable = left_out(store)
         if unreadable := misnamed(self.folder) | undecodable:
             said.append(f"{counted(len(unreadable), 'image')} cannot be read; see unreadable.csv")

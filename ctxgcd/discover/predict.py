@@ -57,7 +57,7 @@ def predict(
         @torch.no_grad()
         def kept() -> Iterator[Tensor]:
             progress = Progress("classified", images)
-            for ids in torch.arange(images, device=device).split(BATCH):
+            for ids in torch.arange(images, device=device).split(BATCH[device.type]):
                 with computing(p["precision"], device):
                     yield made.backbone.trunk(cropper.test_view(ids))
                 progress.add(len(ids))

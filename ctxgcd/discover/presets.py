@@ -75,7 +75,6 @@ def chosen(name: str, backbone: str | None, weights: str | None, size: int | Non
         if not SIZES[0] <= size <= SIZES[1]:
             raise UserError(f"--size is {size}; give {SIZES[0]} to {SIZES[1]:,} pixels")
         protocol |= {"resize": round(size * protocol["resize"] / protocol["crop"]), "crop": size}
-    protocol["threads"] = cores()
     read = without_defaults(Protocol, validated(Protocol, protocol, f"--preset {name}").model_dump())
     if read.get("tail") == "adapter":
         del read["tail_blocks"]

@@ -20,7 +20,9 @@ from ctxgcd.utils.files import on_disk, require_space, write_text
 from ctxgcd.utils.progress import Progress
 from ctxgcd.utils.seeding import Stream, generator
 
-BATCH = 64  # images per forward pass; results depend on it only by rounding
+# Images per forward pass, by device; results depend on it only by rounding. On a CPU, 16 images of 224 pixels take half of
+# the memory of 64, and the results of an EfficientNet-lite0 are equal to the last bit.
+BATCH = {"cpu": 16, "cuda": 64}
 SAVE_EVERY = 5.0  # maximum seconds of work that an interrupted call loses
 
 
@@ -69,7 +71,7 @@ def load_kept(path: Path, shape_start: tuple[int, ...]) -> Tensor:
 
 
 def _batches(n: int, cropper: Cropper) -> Iterator[Tensor]:
-    return iter(torch.arange(n, device=cropper.device).split(BATCH))
+    return iter(torch.arange(n, device=cropper.device).split(BATCH[cropper.device.type]))
 
 
 def _write(out: Path, n: int, backbone: Backbone, views: Iterator[Tensor], precision: str, what: str) -> None:

@@ -47,7 +47,9 @@ def test_presets_agree_with_the_workflow(params: Params) -> None:
     assert changed <= {"resize", "crop", "tail", "tail_blocks", "tail_lr_factor", "epochs"}
     values, of_simgcd = quick.methods["simgcd"], params.methods["simgcd"] | params.benchmarks["cub50"].methods["simgcd"]
     assert values.keys() - of_simgcd.keys() <= {"new_by"}
-    assert {key for key in of_simgcd if values[key] != of_simgcd[key]} <= {"teacher_warmup_epochs"}
+    changed = {key for key in of_simgcd if values[key] != of_simgcd[key]}
+    assert changed <= {"teacher_warmup_epochs", "entropy_weight", "new_by"}
+    assert values["entropy_weight"] == params.methods["simgcd"]["entropy_weight"]
 
 
 def test_backbones_bring_their_sizes() -> None:

@@ -11,7 +11,7 @@ import torch
 
 from ctxgcd.errors import UserError
 from ctxgcd.models.backbone import Backbone
-from ctxgcd.models.features import extract_test_view, extract_view_bank, load_kept
+from ctxgcd.models.features import BATCH, extract_test_view, extract_view_bank, load_kept
 from ctxgcd.utils.seeding import Stream, generator
 from tests.helpers.images import SHAPES, cropper_of, pack_shapes
 
@@ -53,7 +53,7 @@ def test_killed_extraction_goes_on_after_its_last_rows(
     packed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The rows that were written are not computed again, and those that follow have the views they would have had."""
-    monkeypatch.setattr("ctxgcd.models.features.BATCH", 2)
+    monkeypatch.setitem(BATCH, "cpu", 2)
     monkeypatch.setattr("ctxgcd.models.features.SAVE_EVERY", 0)
     cropper, passed = cropper_of(packed, 20), []
 
