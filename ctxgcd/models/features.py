@@ -20,7 +20,7 @@ from ctxgcd.utils.files import on_disk, require_space, write_text
 from ctxgcd.utils.progress import Progress
 from ctxgcd.utils.seeding import Stream, generator
 
-# Images per forward pass, by device; results depend on it only by rounding. On a CPU, 16 images of 224 pixels take half of
+# Images per forward pass, by device; results depend on it only by rounding. On a CPU, 16 images of 224 pixels take half
 # the memory of 64, and the results of an EfficientNet-lite0 are equal to the last bit.
 BATCH = {"cpu": 16, "cuda": 64}
 SAVE_EVERY = 5.0  # maximum seconds of work that an interrupted call loses
