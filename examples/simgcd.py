@@ -55,7 +55,7 @@ with tempfile.TemporaryDirectory() as folder:
     backbone = cut(weights.load("tf_efficientnet_lite0", 64, Path(folder, "weights.pt")), tail_blocks=1)
 start = torch.Generator().manual_seed(arguments.seed)
 projector = Projector(backbone.dim, 128, 64, generator=start)
-classifier = CosineClassifier(backbone.dim, classes.k, generator=start)
+classifier = CosineClassifier(backbone.dim, classes.num_classes, generator=start)
 
 named = [pair for part in (backbone.tail, projector, classifier) for pair in part.named_parameters()]
 trained = [(name, value) for name, value in named if value.requires_grad]

@@ -39,7 +39,7 @@ def cost(params: Params, tables: list[str]) -> str:
     """
     runs = list(dict.fromkeys(run for table in tables for run in table_runs(params, table)))
     with TemporaryDirectory() as empty, chdir(empty):
-        lines = plan(params, runs, Measured(runs=[], bench={}, asked=None))
+        lines = plan(params, runs, Measured(runs=[], bench={}, given=None))
     asked = " ".join(f"results/{table}.csv" for table in tables)
     groups = {name: [line for line in lines if line.benchmark == name] for name in (line.benchmark for line in lines)}
     rows = [[benchmark_name(name), *_summed(own)] for name, own in groups.items()] + [["all", *_summed(lines)]]

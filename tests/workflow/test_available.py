@@ -82,7 +82,7 @@ def test_a_mistyped_rule_is_told_the_nearest(project: Path) -> None:
     code, output = snakemake(project, "availabel_tables", "-n")
     assert code != 0
     assert "unknown target 'availabel_tables'; did you mean 'available_tables'?" in output
-    assert ", plan, why, status, " in output  # rules, which `snakemake --list` shows too
+    assert ", plan, why, together, status, " in output  # rules, which `snakemake --list` shows too
 
 
 def test_tables_of_what_is_here(project: Path) -> None:

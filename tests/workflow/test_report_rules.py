@@ -44,7 +44,7 @@ def test_report_shows_what_exists_and_asks_for_nothing(finished: Project) -> Non
         assert shown in page
     assert page.count("<use ") == len(NAMES) * IMAGES - IMAGES  # D^u: all but half of the two labelled classes
     absent = ", ".join(f"{name}_{OWN}" for name in ("ablation", "sensitivity", "statistics", "terms", "curves"))
-    assert f"Missing: {absent}, duplicates_{OWN}; run `snakemake benchmark_{OWN}` to make all files." in page
+    assert f"Missing: {absent}, duplicates_{OWN}; run `snakemake benchmark_{OWN}` to create them." in page
     assert "No results for CUB; " in page
     assert NAMES[0] not in page
     for told in (ARTIST, str(finished.folder), str(finished.data)):
@@ -67,5 +67,5 @@ def test_snakemakes_own_report_has_categories_and_captions(finished: Project, tm
     assert "Rows: full-paper." in results[table]["caption"]
     assert f"Benchmark {OWN}: protocol official, K true, seeds 0." in results[table]["caption"]
     assert f"images of {OWN} after full-paper, seed 0" in results[figure]["caption"].replace("\n", " ")
-    assert "a published one" in results[audit]["caption"]
+    assert "published values" in results[audit]["caption"]
     assert "training seeds 0" in page

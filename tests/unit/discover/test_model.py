@@ -57,7 +57,7 @@ def test_predict_agrees_with_discover(place: Path, out: Path) -> None:
     assert "tail_blocks" not in made.parameters
     assert made.network.centres.shape == (2, DIM)  # of the two new classes, divided by k-means
     kept = np.load(next((out / "work").glob("images-*/features-*/view_bank.npy")))
-    assert kept.shape == (4 * IMAGES, DIM)
+    assert kept.shape == (made.parameters["view_bank"] * IMAGES, DIM)
     of_discover = pd.read_csv(out / "predictions.csv").set_index("path")
     predicted, _ = api.predict(out / "model", place / "photos")
     common = predicted.set_index("path").loc[of_discover.index]

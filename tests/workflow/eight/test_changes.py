@@ -169,7 +169,11 @@ CODE: dict[str, tuple[Callable[[Project], None], set[tuple[str, str, int]], dict
     ),
     "split.py": (added("ctxgcd/benchmarks/split.py"), ALL, READ_AGAIN | {"split": 9}),
     "a class list": (other_classes, runs_of("cub"), OF_CUB | {"split": 1}),
-    "clustering/kmeans.py": (added("ctxgcd/clustering/kmeans.py"), {("cifar10", "kmeans", 0)}, {}),
+    "clustering/kmeans.py": (
+        added("ctxgcd/clustering/kmeans.py"),  # SimGCD reaches it too, for `new_by: kmeans`
+        TRAINED | {("cifar10", "kmeans", 0)},
+        READ_AGAIN,
+    ),
     "clustering/semi_kmeans.py": (added("ctxgcd/clustering/semi_kmeans.py"), {("cifar10", "gcd", 0)}, {}),
     "evaluation": (added("ctxgcd/evaluation/scores.py"), set(), TABLES | {"score": len(ALL)}),
     "tables": (added("ctxgcd/tables/render.py"), set(), TABLES | {"audit_published": 1}),
