@@ -171,7 +171,7 @@ def module(code: str, **names: Any) -> dict[str, Any]:
 
 
 NAME = "mean_teacher"
-ROW = f"{NAME}+bank_size=40+epochs=3+batch_size=16+projector_width=32+projection_dim=7+lr=0.003"
+ROW = f"{NAME}+bank_size=40+epochs=3+teacher_warmup_epochs=1+batch_size=16+projector_width=32+projection_dim=7+lr=0.003"
 
 
 @pytest.fixture
@@ -203,7 +203,7 @@ def test_the_method_of_the_example_is_planned(example: Params, tmp_path: Path, m
     resolved = resolve(example, "fashion", NAME, 0)
     assert {key: resolved[key] for key in ("ema", "bank_size", "entropy_weight", "epochs")} == {
         **{"ema": 0.999, "bank_size": 4096},
-        **{"entropy_weight": 1.0, "epochs": params.protocols["fashion"].epochs},
+        **{"entropy_weight": 1.0, "epochs": example.protocols["fashion"].epochs},
     }
     assert "T_warm" not in resolved
     assert method_name(ROW).startswith("Mean teacher, bank_size = 40")
