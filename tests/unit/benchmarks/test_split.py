@@ -226,7 +226,7 @@ def test_images_that_a_list_leaves_out_are_in_no_part() -> None:
 def test_cub50_unequal_is_drawn_as_its_script_says() -> None:
     listed, whole = class_lists.load("cub50_unequal"), class_lists.load("cub", 50)
     assert (listed.old, listed.new, listed.names) == (whole.old, whole.new, whole.names)
-    if not (folder := SHARED / "data/cub50").is_dir():
+    if not (folder := SHARED / "cub50").is_dir():
         pytest.skip("needs ../shared/data/cub50")
     manifest = READERS["cub"].manifest(folder)
     assert list(listed.left_out) == left_out(manifest)
