@@ -82,8 +82,7 @@ def scores_of(made: models.Model, kept: Tensor, train: Tensor, own: bool) -> dic
         return cosines.topk(k, dim=1).values[:, -1].double().numpy()
 
     network = made.network
-    tail, tail_of_train = network.tail(kept), network.tail(train)
-    cosines = network.classify(tail)
+    (tail, cosines), tail_of_train = network.predict(kept), network.tail(train)
     best = (cosines / made.parameters["student_temperature"]).softmax(dim=1).topk(2, dim=1).values
     trained, frozen = (normalize(rows, dim=1) for rows in (tail, kept))
     trained_of_train, frozen_of_train = (normalize(rows, dim=1) for rows in (tail_of_train, train))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import shutil
 from pathlib import Path
 
 import pandas as pd
@@ -46,10 +45,7 @@ def main() -> None:
         for benchmark, own in of_stage.groupby("benchmark", sort=False):
             lines += [f"{benchmark_name(str(benchmark))}:\n", *_table(own), ""]
     write_text(OUT / "choices.md", "\n".join(lines))
-    if len(arguments.trials) == 1:
-        shutil.copy(arguments.trials[0], OUT / "trials.csv")
-    else:
-        table.to_csv(OUT / "trials.csv", index=False, lineterminator="\n")
+    table.to_csv(OUT / "trials.csv", index=False, lineterminator="\n")
 
 
 def _table(own: pd.DataFrame) -> list[str]:
