@@ -128,7 +128,7 @@ def _gallery(found: Discovered, store: Packed, ids: Sequence[int], none: str) ->
                 _pictures(found, store, first(table["margin"].to_numpy(), members, UNCERTAIN)),
             )
         )
-    said = "Most typical: highest scores. Least certain: smallest margins to the second class, shown as `or NAME`."
+    said = "Most typical: highest scores. Least certain: smallest margins to the second class (in the text of a picture)."
     return [Notes([said]), Gallery(groups)]
 
 
@@ -167,7 +167,7 @@ def _pairs(found: Discovered, store: Packed) -> list[Block]:
         return []
     note = (
         "The most similar mean features of two classes, at least one of them new. If the pictures of a pair show one "
-        "kind, give both classes the same name, or run the discovery with a smaller number of --classes."
+        "kind, give both classes the same name, or run the discovery with a smaller --classes."
     )
     head = ["Class", "Other class", "Images", "Images of the other", "Cosine"]
     return [Grid("Classes that look like one", head, lines, 2, [note]), Gallery(groups)]
@@ -190,7 +190,7 @@ def _divided(found: Discovered, store: Packed) -> list[Block]:
     note = (
         f"Each class of at least {LEAST_IMAGES} images is divided in two. The median of the cosines between the mean "
         f"features of two halves is {usual:.3f}; a much lower one may mean two kinds. If the pictures show two kinds, "
-        "label some images of each, or run the discovery with a larger number of --classes."
+        "label some images of each, or run the discovery with a larger --classes."
     )
     head = ["Class", "Images of the larger half", "Images of the smaller half", "Cosine"]
     return [Grid("Classes that look like several", head, lines, 1, [note]), Gallery(groups)]
