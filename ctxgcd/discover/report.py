@@ -128,7 +128,7 @@ def _gallery(found: Discovered, store: Packed, ids: Sequence[int], none: str) ->
                 _pictures(found, store, first(table["margin"].to_numpy(), members, UNCERTAIN)),
             )
         )
-    said = "Most typical: highest scores. Least certain: smallest margins to the second class (in the text of a picture)."
+    said = "Most typical: highest scores. Least certain: smallest margins to the second class (text of a picture)."
     return [Notes([said]), Gallery(groups)]
 
 
