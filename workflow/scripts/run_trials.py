@@ -1,4 +1,4 @@
-"""Train the trials of workflow/trials.yaml inside D^l and write their scores to results/trials.csv (docs/choices.md).
+"""Train the trials of a grid of workflow/trials inside D^l; write their scores to results/trials.csv (docs/choices.md).
 
 All rows of a trial are trained in one process from cached views. An interrupted call resumes from the rows already
 written.
@@ -71,8 +71,11 @@ class Images:
         return {"all": score.all, "old": score.old, "new": score.new}
 
 
-def images_of(params: Params, benchmark: str, most_views: int) -> Images:
-    """Pack the images of a trial benchmark and extract their features."""
+def images_of(params: Params, benchmark: str, half: str, most_views: int) -> Images:
+    """Pack the images of a trial benchmark and extract their features.
+
+    half: which half of the labelled classes stays Old, first or last.
+    """
     entry, protocol = params.benchmarks[benchmark], protocol_of(params, benchmark)
     assert isinstance(entry, Official)
     backbone = params.backbones[protocol.backbone]
@@ -80,6 +83,8 @@ def images_of(params: Params, benchmark: str, most_views: int) -> Images:
     draw = params.split.model_dump()
     listed = load(entry.class_list, entry.classes)
     split = make_split(reader.manifest(folder), listed, **draw, drawn_order=reader.drawn_order)
+    if half == "last":
+        split["class_id"] = split["class_id"].max() - split["class_id"]
     split = trial_split(split, **draw).sort_values("id")
     size = [
         backbone.model,
@@ -163,7 +168,7 @@ def row_of(values: Mapping[str, Any], images: int, batch_size: int) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--grid", type=Path, default=Path("workflow/trials.yaml"))
+    parser.add_argument("--grid", type=Path, default=Path("workflow/trials/second.yaml"))
     parser.add_argument("--stage", required=True, help="a stage of the grid")
     parser.add_argument("--benchmarks", nargs="*", help="default: all of the grid")
     parser.add_argument("--size", type=int, nargs=2, action="append", help="resize and crop of a benchmark, in order")
@@ -180,26 +185,26 @@ def main() -> None:
         for place, name in enumerate(names)
     }
     for name in names:
-        for size in sizes[name]:
+        for size, half in itertools.product(sizes[name], grid["halves"]):
             for values in grid_of(stage, center):
-                one_setting(arguments.stage, name, size, values, grid, arguments.out)
+                one_setting(arguments.stage, name, half, size, values, grid, arguments.out)
 
 
 def one_setting(
-    stage: str, name: str, size: list[int], values: dict[str, Any], grid: Mapping[str, Any], out: Path
+    stage: str, name: str, half: str, size: list[int], values: dict[str, Any], grid: Mapping[str, Any], out: Path
 ) -> None:
     """Train one setting with all seeds and append its scores."""
     own = dict(values)
     params = read(Path("params.yaml"))
     protocol = {"resize": size[0], "crop": size[1]} | {key: own.pop(key) for key in ("tail", "tail_lr_factor")}
     params.benchmarks[name].overrides.update(protocol | {"tail_blocks": 1})
-    images = images_of(params, name, grid["views"] if protocol["tail"] == "adapter" else 4)
+    images = images_of(params, name, half, grid["views"] if protocol["tail"] == "adapter" else 4)
     row = row_of(own, len(images.split), 128)
     setting = f"{size[1]} px, {protocol['tail']} x {protocol['tail_lr_factor']}, {row}"
-    columns = ["stage", "benchmark", "crop", "tail", "tail_lr_factor", "row", "seed"]
+    columns = ["stage", "benchmark", "half", "crop", "tail", "tail_lr_factor", "row", "seed"]
     kept = set(pd.read_csv(out)[columns].itertuples(index=False, name=None)) if out.exists() else set()
     for seed in grid["seeds"]:
-        if (key := (stage, name, size[1], protocol["tail"], protocol["tail_lr_factor"], row, seed)) in kept:
+        if (key := (stage, name, half, size[1], protocol["tail"], protocol["tail_lr_factor"], row, seed)) in kept:
             continue
         begun = time.process_time()
         p, run, inputs = trained(params, name, row, seed, images)
@@ -211,7 +216,7 @@ def one_setting(
         ]
         pd.DataFrame(lines).to_csv(out, mode="a", header=not out.exists(), index=False, float_format="%.3f")
         told = ", ".join(f"{line['ending']} {line['all']:.1f}" for line in lines)
-        print(f"{name} {setting} seed {seed}: {told} ({seconds} s)", flush=True)
+        print(f"{name} {half} half, {setting} seed {seed}: {told} ({seconds} s)", flush=True)
 
 
 if __name__ == "__main__":
