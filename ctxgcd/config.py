@@ -206,7 +206,8 @@ class Params(Closed):
     seeds_of: dict[str, Seeds]  #: training seeds of single benchmarks, by kind of table
     estimate: Estimate  #: estimation of K, for runs with `K: estimated`
     rows: Rows  #: rows of each kind of table
-    rows_of: dict[str, list[str]]  #: rows of single tables, which replace those in `rows`
+    #: rows of single tables, which replace those in `rows`; of a sensitivity table: the rows of the grid that it has
+    rows_of: dict[str, list[str]]
     sensitivity: Sensitivity  #: the grids around full-paper
     tables: dict[str, list[str]]  #: main tables, each with its benchmarks
     all_tables: AllTables  #: tables of the target `all_tables`
@@ -263,7 +264,7 @@ class Params(Closed):
             require(benchmark, self.benchmarks, "all_tables", "benchmark")
         require("default", self.settings, "settings", "settings")
         for table, rows in self.rows_of.items():
-            known = [*self.tables, *(f"ablation_{benchmark}" for benchmark in self.benchmarks)]
+            known = [*self.tables, *(f"{kind}_{name}" for kind in ("ablation", "sensitivity") for name in self.benchmarks)]
             require(table, known, "rows_of", "table")
             if not rows or len(set(rows)) < len(rows):
                 raise ValueError(f"rows_of.{table} is {rows}; list at least one row, each once")

@@ -258,7 +258,7 @@ class _Work:
             examples = classified(made, labelled)[1].half().float()
             made = replace(made, examples=split["path"].iloc[labelled].tolist(), features=examples.to(self.device))
         table, features = classified(made, unlabelled)
-        made = made.knowing(self._frozen(files, len(split)))
+        made = made.with_reference(self._frozen(files, len(split)))
         with replacing(to / "predictions.csv") as temporary:
             table[COLUMNS].to_csv(temporary, index=False, lineterminator="\n")
         models.save(made, to / "model")

@@ -45,7 +45,7 @@ def export(model: Path, out: Path) -> dict[str, Any]:
     about = {
         "classes": json.dumps(list(made.names), ensure_ascii=False),
         "known": str(made.known),
-        "threshold": f"{made.threshold} ({'score' if made.familiar is None else 'similarity'})",
+        "threshold": f"{made.threshold} ({'score' if made.reference is None else 'similarity'})",
         "input": f"RGB 0..1: shorter side resized to {made.parameters['resize']} (bicubic), then the centre crop",
     }
     proto = program.model_proto

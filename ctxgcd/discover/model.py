@@ -27,7 +27,7 @@ from ctxgcd.training.devices import compiled
 KIND = "ctxgcd-discovery"
 FALSE_ALARMS = 0.01  # usual share of images of the model's classes that are marked as none of these
 QUANTILES = 1001  # of the training images' similarities
-MOST_FAMILIAR = 10_000  # training images with which new ones are compared
+MOST_REFERENCES = 10_000  # training images with which new ones are compared
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ class Model:
     parameters: all values of the training.
     names: class names by id, the `known` classes first.
     threshold: images with a lower similarity are none of these classes; None until it is set.
-    familiar: L2-normalised features before training of (at most MOST_FAMILIAR) training images, float32 [n, d]; None in
+    reference: L2-normalised features before training of (at most MOST_REFERENCES) training images, float32 [n, d]; None in
         models of earlier versions, whose threshold is one of scores.
     quantiles: float64 [QUANTILES], of the similarity of each of these images with the most similar other one; or None.
     backbone: the backbone with its frozen weights; `state`: these weights as stored.
@@ -50,7 +50,7 @@ class Model:
     names: Sequence[str]
     known: int
     threshold: float | None
-    familiar: Tensor | None
+    reference: Tensor | None
     quantiles: Tensor | None
     backbone: Backbone
     before: nn.Module
@@ -59,13 +59,13 @@ class Model:
     examples: Sequence[str]
     features: Tensor
 
-    def knowing(self, features: Tensor) -> Model:
+    def with_reference(self, features: Tensor) -> Model:
         """Return the model with the features before training [n, d] of its training images, and the threshold."""
-        drawn = torch.randperm(len(features), generator=torch.Generator().manual_seed(0))[:MOST_FAMILIAR].sort().values
+        drawn = torch.randperm(len(features), generator=torch.Generator().manual_seed(0))[:MOST_REFERENCES].sort().values
         rows = normalize(features[drawn], dim=1).half().float()
         similarities = (rows * rows[nearest(rows, 1)[:, 0]]).sum(dim=1).double()
         quantiles = similarities.quantile(torch.linspace(0, 1, QUANTILES, dtype=torch.float64))
-        made = replace(self, familiar=rows.to(self.features.device), quantiles=quantiles)
+        made = replace(self, reference=rows.to(self.features.device), quantiles=quantiles)
         return replace(made, threshold=made.threshold_of(FALSE_ALARMS))
 
     def threshold_of(self, false_alarms: float) -> float:
@@ -85,7 +85,7 @@ class Model:
             A row for each image: path, class (id), name, confidence (softmax of the cosines divided by the student's
             temperature), nearest (the labelled example with the most similar features), score (the cosine between
             feature and class), similarity (the cosine between its feature before training and that of the most similar
-            training image; NaN without `familiar`), margin (difference of the confidences of the best two classes) and
+            training image; NaN without `reference`), margin (difference of the confidences of the best two classes) and
             second (the second best class); and the L2-normalised features, float32 [n, d].
         """
         precision, found, features = self.parameters["precision"], [], []
@@ -96,7 +96,7 @@ class Model:
             shares, order = (cosines / self.parameters["student_temperature"]).softmax(dim=1).topk(2, dim=1)
             unit = normalize(tail, dim=1)
             example = (unit @ self.features.T).argmax(dim=1)
-            similarity = similarity_of(before, self.familiar)
+            similarity = similarity_of(before, self.reference)
             score = cosines.gather(1, order[:, :1])[:, 0]
             found.append(torch.stack([*order.T, *shares.T, score, similarity, example]).double().cpu())
             features.append(unit.cpu())
@@ -126,15 +126,15 @@ class Model:
             network=self.network.to(device),
             before=self.before.to(device),
             features=self.features.to(device),
-            familiar=None if self.familiar is None else self.familiar.to(device),
+            reference=None if self.reference is None else self.reference.to(device),
         )
 
 
-def similarity_of(features: Tensor, familiar: Tensor | None) -> Tensor:
-    """Return each row's largest cosine with a familiar row: [n, d] and L2-normalised [m, d] or None -> [n]."""
-    if familiar is None:
+def similarity_of(features: Tensor, reference: Tensor | None) -> Tensor:
+    """Return each row's largest cosine with a reference row: [n, d] and L2-normalised [m, d] or None -> [n]."""
+    if reference is None:
         return features.new_full((len(features),), torch.nan)
-    return (normalize(features, dim=1) @ familiar.T).amax(dim=1)
+    return (normalize(features, dim=1) @ reference.T).amax(dim=1)
 
 
 class Whole(nn.Module):
@@ -142,12 +142,12 @@ class Whole(nn.Module):
 
     mean: Tensor
     std: Tensor
-    familiar: Tensor | None
+    reference: Tensor | None
 
     def __init__(self, model: Model) -> None:
         super().__init__()
         self.trunk, self.network, self.before = model.backbone.trunk, model.network, model.before
-        self.register_buffer("familiar", model.familiar)
+        self.register_buffer("reference", model.reference)
         self.temperature = model.parameters["student_temperature"]
         for name in ("mean", "std"):
             self.register_buffer(name, torch.tensor(model.parameters[name]).view(3, 1, 1))
@@ -155,7 +155,7 @@ class Whole(nn.Module):
     def forward(self, images: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         kept = self.trunk((images - self.mean) / self.std)
         _, cosines = self.network.predict(kept)
-        similarity = similarity_of(self.before(kept), self.familiar)
+        similarity = similarity_of(self.before(kept), self.reference)
         return cosines, (cosines / self.temperature).softmax(dim=1), similarity
 
 
@@ -170,7 +170,7 @@ def build(
     examples: Sequence[str] = ("",),
     features: Tensor | None = None,
     centres: Tensor | None = None,
-    familiar: Tensor | None = None,
+    reference: Tensor | None = None,
     quantiles: Tensor | None = None,
 ) -> Model:
     """Build a model from the weights of its backbone and its network, with the centres of its New classes, if any."""
@@ -190,7 +190,7 @@ def build(
         names,
         known,
         threshold,
-        familiar,
+        reference,
         quantiles,
         backbone,
         before,
@@ -213,7 +213,7 @@ def save(model: Model, folder: Path) -> None:
         "centres": None if model.network.centres is None else model.network.centres.cpu(),
         "examples": list(model.examples),
         "features": model.features.cpu().half(),
-        "familiar": None if model.familiar is None else model.familiar.cpu().half(),
+        "reference": None if model.reference is None else model.reference.cpu().half(),
         "quantiles": model.quantiles,
     }
     checkpoint.save(folder / MODEL, KIND, content)
@@ -223,7 +223,9 @@ def load(folder: Path) -> Model:
     """Read a model written by `save`. Raises UserError if it is damaged or from another version."""
     again = "run `ctxgcd discover` with the same --out again, or copy the folder again"
     content = checkpoint.load(folder / MODEL, KIND, again)
-    for name in ("features", "familiar"):
+    if "familiar" in content:  # the name of `reference` in version 0.1.0's first models with similarities
+        content["reference"] = content.pop("familiar")
+    for name in ("features", "reference"):
         if content.get(name) is not None:
             content[name] = content[name].float()
     return build(content.pop("parameters"), content.pop("state"), content.pop("network"), **content)

@@ -30,7 +30,7 @@ def predict(
 ) -> tuple[pd.DataFrame, dict[str, Any]]:
     """Return a row (names.PREDICTED) for each readable image, and facts; see api.predict."""
     made = models.load(model)
-    by = "score" if made.familiar is None else "similarity"
+    by = "score" if made.reference is None else "similarity"
     if false_alarms is not None:
         if made.quantiles is None:
             raise UserError(

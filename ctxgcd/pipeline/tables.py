@@ -43,13 +43,18 @@ def main_rows(params: Params, table: str) -> list[str]:
 
 
 def sensitivity_points(params: Params, benchmark: str) -> list[tuple[str, float, str]]:
-    """Return (parameter, value, row) of every grid point; the row is full-paper for its own values."""
+    """Return (parameter, value, row) of every grid point, or of those in rows_of; full-paper is the row of its values."""
     base = resolve(params, benchmark, "full-paper", params.seeds[0])
     points = [
         (key, value, "full-paper" if base[key] == value else f"full-paper+{key}={number_text(value)}")
         for key, grid in params.sensitivity.model_dump().items()
         for value in grid
     ]
+    if chosen := params.rows_of.get(table := f"sensitivity_{benchmark}"):
+        of_grid = dict.fromkeys(row for _, _, row in points)
+        for row in chosen:
+            refuse(row, of_grid, f"params.yaml: rows_of.{table}", "row of the grid")
+        points = [point for point in points if point[2] in chosen]
     if {row for _, _, row in points} == {"full-paper"}:
         raise UserError(
             f"benchmark {benchmark}: the sensitivity grids contain only the default values, so there is "

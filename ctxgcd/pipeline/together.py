@@ -49,7 +49,7 @@ def targets() -> list[str]:
     return os.environ.get(CALLED, "").split()
 
 
-def lacking(params: Params, runs: Iterable[Run], results: Path = Path()) -> list[Run]:
+def unfinished(params: Params, runs: Iterable[Run], results: Path = Path()) -> list[Run]:
     """Return the unique runs that are neither up to date in results/ nor finished in the run cache.
 
     results: the folder that contains results/, if a storage provider is used.
@@ -64,7 +64,7 @@ def divided(params: Params, runs: Sequence[Run], cores: int) -> list[list[Run]]:
     A job has at most MOST runs, and fewer if there are few runs for the number of cores.
     """
     most = max(1, min(MOST, len(runs) // cores))
-    return [part for alike in _alike(params, runs) for part in _parts(alike, most)]
+    return [part for group in _groups(params, runs) for part in _parts(group, most)]
 
 
 def threads(params: Params, runs: Sequence[Run]) -> int:
@@ -77,7 +77,7 @@ def written(runs: Sequence[Run]) -> dict[str, str]:
 
     The rows are in a file because a job in a queue or a pod is planned again there, without the targets of the call.
     """
-    rows = kept([run.row for run in runs])
+    rows = rows_file([run.row for run in runs])
     return {"benchmark": runs[0].benchmark, "seed": str(runs[0].seed), "content": rows.stem}
 
 
@@ -87,7 +87,7 @@ def read(benchmark: str, seed: str, content: str) -> list[Run]:
     return [Run(benchmark, row, int(seed)) for row in rows]
 
 
-def kept(content: Any) -> Path:
+def rows_file(content: Any) -> Path:
     """Write values of JSON types to a file named by their hash, unless it exists; return its path."""
     text = json.dumps(content)
     file = TOGETHER / f"{short_hash(text)}.json"
@@ -96,7 +96,7 @@ def kept(content: Any) -> Path:
     return file
 
 
-def _alike(params: Params, runs: Iterable[Run]) -> Iterator[list[Run]]:
+def _groups(params: Params, runs: Iterable[Run]) -> Iterator[list[Run]]:
     def key(run: Run) -> tuple[str, int, int]:
         return run.benchmark, run.seed, _threads(params, run)
 

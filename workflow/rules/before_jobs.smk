@@ -35,8 +35,8 @@ with reported(job=False):
             raise UserError(
                 f"together: no run is behind '{none[0]}'; leave it out, or give a target with runs, as demo"
             )
-        elif lacking := together.lacking(PARAMS, runs, Path(through)):
-            jobs = together.divided(PARAMS, lacking, workflow.cores or 1)
+        elif unfinished := together.unfinished(PARAMS, runs, Path(through)):
+            jobs = together.divided(PARAMS, unfinished, workflow.cores or 1)
             together.call(jobs, wanted, words)
         else:
             print("together: every run is already finished")

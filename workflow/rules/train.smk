@@ -55,7 +55,7 @@ rule train_together:
         gpu=1,
     params:
         # In a file, because a command line has a limit and is printed if the job fails.
-        runs=lambda w, input: together.kept(
+        runs=lambda w, input: together.rows_file(
             JOBS.trained_together(together.read(**w), input.caches)
         ),
         reader=lambda w: JOBS.reader(w.benchmark),

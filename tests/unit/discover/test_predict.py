@@ -74,9 +74,9 @@ def test_thresholds_that_cannot_be_used(out: Path, how: dict[str, float], proble
 def test_the_threshold_of_similarities_by_hand(out: Path) -> None:
     """Two pairs of similar images and one apart: similarities 1, 1, 0.8, 0.8 and 0.6."""
     rows = torch.tensor([[1.0, 0, 0], [2, 0, 0], [0, 1, 0], [0, 0.8, 0.6], [0, 0, 3]])
-    made = model.load(out / "model").knowing(rows)
-    assert made.familiar is not None
-    assert made.familiar.norm(dim=1).tolist() == pytest.approx([1] * 5, abs=1e-3)
+    made = model.load(out / "model").with_reference(rows)
+    assert made.reference is not None
+    assert made.reference.norm(dim=1).tolist() == pytest.approx([1] * 5, abs=1e-3)
     assert [made.threshold_of(share) for share in (0, 0.25, 0.5, 0.75, 1)] == pytest.approx(
         [0.6, 0.8, 0.8, 1, 1], abs=1e-3
     )

@@ -49,6 +49,22 @@ def test_sensitivity_rows(params: Params) -> None:
     ]
 
 
+def test_rows_of_a_sensitivity_table_restrict_its_grid(committed: dict[str, Any]) -> None:
+    rows = ["full-paper", "full-paper+lambda_n=0.7", "full-paper+k=30"]
+    changed = edited(committed, "rows_of", {"sensitivity_cub": rows})
+    assert tables.table_rows(changed, "sensitivity", "cub") == rows
+    assert [point[:2] for point in tables.sensitivity_points(changed, "cub")] == [
+        ("lambda_n", 0.1),
+        ("lambda_n", 0.7),
+        ("lambda_c", 0.3),
+        ("k", 10),
+        ("k", 30),
+    ]
+    other = edited(committed, "rows_of", {"sensitivity_cub": ["full-paper+lambda_n=0.9"]})
+    said = told(lambda: tables.sensitivity_points(other, "cub"))
+    assert said.startswith("params.yaml: rows_of.sensitivity_cub: unknown row of the grid 'full-paper+lambda_n=0.9'")
+
+
 def test_a_value_of_a_grid_keeps_its_digits(committed: dict[str, Any]) -> None:
     changed = edited(committed, "sensitivity.lambda_n", [0.12345678, 0.50000001, 1000000.0, 1e-7])
     points = [point for point in tables.sensitivity_points(changed, "cub") if point[0] == "lambda_n"]
