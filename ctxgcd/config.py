@@ -264,7 +264,10 @@ class Params(Closed):
             require(benchmark, self.benchmarks, "all_tables", "benchmark")
         require("default", self.settings, "settings", "settings")
         for table, rows in self.rows_of.items():
-            known = [*self.tables, *(f"{kind}_{name}" for kind in ("ablation", "sensitivity") for name in self.benchmarks)]
+            known = [
+                *self.tables,
+                *(f"{kind}_{name}" for kind in ("ablation", "sensitivity") for name in self.benchmarks),
+            ]
             require(table, known, "rows_of", "table")
             if not rows or len(set(rows)) < len(rows):
                 raise ValueError(f"rows_of.{table} is {rows}; list at least one row, each once")

@@ -36,8 +36,8 @@ class Model:
     parameters: all values of the training.
     names: class names by id, the `known` classes first.
     threshold: images with a lower similarity are none of these classes; None until it is set.
-    reference: L2-normalised features before training of (at most MOST_REFERENCES) training images, float32 [n, d]; None in
-        models of earlier versions, whose threshold is one of scores.
+    reference: L2-normalised features before training of (at most MOST_REFERENCES) training images, float32 [n, d];
+        None in models of earlier versions, whose threshold is one of scores.
     quantiles: float64 [QUANTILES], of the similarity of each of these images with the most similar other one; or None.
     backbone: the backbone with its frozen weights; `state`: these weights as stored.
     before: the tail before training.
@@ -61,7 +61,9 @@ class Model:
 
     def with_reference(self, features: Tensor) -> Model:
         """Return the model with the features before training [n, d] of its training images, and the threshold."""
-        drawn = torch.randperm(len(features), generator=torch.Generator().manual_seed(0))[:MOST_REFERENCES].sort().values
+        drawn = (
+            torch.randperm(len(features), generator=torch.Generator().manual_seed(0))[:MOST_REFERENCES].sort().values
+        )
         rows = normalize(features[drawn], dim=1).half().float()
         similarities = (rows * rows[nearest(rows, 1)[:, 0]]).sum(dim=1).double()
         quantiles = similarities.quantile(torch.linspace(0, 1, QUANTILES, dtype=torch.float64))

@@ -43,7 +43,7 @@ def main_rows(params: Params, table: str) -> list[str]:
 
 
 def sensitivity_points(params: Params, benchmark: str) -> list[tuple[str, float, str]]:
-    """Return (parameter, value, row) of every grid point, or of those in rows_of; full-paper is the row of its values."""
+    """Return (parameter, value, row) of the grid points, or of those in rows_of; full-paper has the method's values."""
     base = resolve(params, benchmark, "full-paper", params.seeds[0])
     points = [
         (key, value, "full-paper" if base[key] == value else f"full-paper+{key}={number_text(value)}")

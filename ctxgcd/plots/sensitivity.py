@@ -54,4 +54,5 @@ def sensitivity_curves(long: pd.DataFrame, out: Path, title: str) -> None:
             handles.append(Line2D([], [], linestyle="--", linewidth=0.8, label="published", **hollow))
         handles.append(Line2D([], [], color=GREY, linestyle=":", label="main run"))
         drawing.legend(handles=handles, loc="outside lower center", ncols=len(handles))
-        drawing.suptitle(plain(title, 90) + " (mean ± std over seeds)", fontsize=12)
+        seeds = "mean ± std over seeds" if data["n"].max() > 1 else "one seed"
+        drawing.suptitle(f"{plain(title, 90)} ({seeds})", fontsize=12)

@@ -25,7 +25,7 @@ HEADINGS = {"main": "Main table", "ablation": "Ablation", "sensitivity": "Sensit
 HEADINGS |= {"terms": "Loss terms", "unknowns": "Choices that the paper does not specify", "speed": "Faster settings"}
 FIGURES = {
     "curves": "Loss terms over epochs. Line: mean over seeds; band: minimum to maximum.",
-    "sensitivity": "Accuracy as a function of each parameter, mean ± std over seeds.",
+    "sensitivity": "Accuracy as a function of each parameter: mean over seeds, with one std if there are several.",
     "embedding": "t-SNE of the features of D^u, coloured by true class and by prediction.",
 }
 

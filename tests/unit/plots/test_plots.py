@@ -58,7 +58,7 @@ def sensitivity_frame(published: float = 61.0) -> pd.DataFrame:
     rows += [("full-paper+k=5", "k", 5.0), ("full-paper", "k", 10.0)]
     numbers = {f"{q}_mean": 60.0 for q in ("all", "old", "new")} | {f"{q}_std": 1.0 for q in ("all", "old", "new")}
     numbers |= {f"{q}_published": published for q in ("all", "old", "new")}
-    what = {"benchmark": "cub", "set": "unlabelled", "metric": "v2"}
+    what = {"benchmark": "cub", "set": "unlabelled", "metric": "v2", "n": 3}
     lines = [what | numbers | {"method": m, "parameter": p, "value": v} for m, p, v in rows]
     return pd.DataFrame(lines, columns=[*LONG_COLUMNS, "parameter", "value"])
 
@@ -168,6 +168,14 @@ def test_sensitivity_shows_measured_filled_and_published_hollow(drawn: list[Any]
         "published",
         "main run",
     ]
+
+
+@pytest.mark.parametrize(("seeds", "said"), [(3, "mean ± std over seeds"), (1, "one seed")])
+def test_the_title_of_a_sensitivity_figure_says_what_is_drawn(
+    drawn: list[Any], tmp_path: Path, seeds: int, said: str
+) -> None:
+    sensitivity_curves(sensitivity_frame().assign(n=seeds), tmp_path / "s.png", "Sensitivity")
+    assert drawn[0].get_suptitle() == f"Sensitivity ({said})"
 
 
 def test_sensitivity_without_published_values_or_runs(drawn: list[Any], tmp_path: Path) -> None:

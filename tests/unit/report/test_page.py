@@ -146,7 +146,7 @@ def test_hollow_is_explained_where_a_published_value_is_drawn(
     page = Path("results/report.html").read_text(encoding="utf-8")
     captions = re.findall(r"<figcaption>(Accuracy as a function of each parameter.*?)</figcaption>", page)
     assert captions == [
-        f"Accuracy as a function of each parameter, mean ± std over seeds.{h}"
+        f"Accuracy as a function of each parameter: mean over seeds, with one std if there are several.{h}"
         for h in (" Hollow markers: published values.", "")
     ]
 
