@@ -22,14 +22,18 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 TESTS = ROOT / "tests"
-LONGEST = ("workflow", "dvc", "resume", "clusters")  # folders, in the order in which they begin
+LONGEST = ("workflow/", "dvc/", "resume/", "clusters/", "unit/discover/", "unit/training/")  # begin in this order
 TOGETHER = ("tests/workflow/eight/", "tests/unit/discover/")  # folders whose files share what is made once
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Put whole workflows first, so that the processes of `make test` end at about the same time."""
-    rooms = (*LONGEST, "")
-    items.sort(key=lambda item: rooms.index(room if (room := item.path.relative_to(TESTS).parts[0]) in rooms else ""))
+
+    def place(item: pytest.Item) -> int:
+        file = item.path.relative_to(TESTS).as_posix()
+        return next((number for number, folder in enumerate(LONGEST) if file.startswith(folder)), len(LONGEST))
+
+    items.sort(key=place)
 
 
 @pytest.hookimpl(optionalhook=True)

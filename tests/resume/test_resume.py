@@ -33,7 +33,7 @@ def test_the_results_are_those_of_an_uninterrupted_run(clean: Path, tmp_path: Pa
     for made in [folder / "work/runs", folder / "results/runs", *folder.glob("results/main_fashion.*")]:
         shutil.rmtree(made) if made.is_dir() else made.unlink()
     log, chance = folder / "snakemake.log", random.Random(0)
-    for number, how in enumerate(("trainer", "both", "term", "snakemake", "ctrl-c")):
+    for number, how in enumerate(("trainer", "snakemake", "term", "ctrl-c")):
         begun = time.time()
         snakemake = start(folder, TABLE, "--cores", str(1 + number % 2))
         while not any(file.stat().st_mtime > begun for file in folder.glob("work/runs/*/last.pt")):
@@ -45,7 +45,7 @@ def test_the_results_are_those_of_an_uninterrupted_run(clean: Path, tmp_path: Pa
         quiet(folder, patience=15)
         if how in ("term", "ctrl-c"):
             assert log.read_text().rstrip().endswith(STOPPED)  # under all that Snakemake says
-        if how in ("snakemake", "both"):
+        if how == "snakemake":
             finish(folder, "--unlock")
     told = log.read_text() + finish(folder, TABLE, "--cores", "1")
     assert "resumed after epoch" in told

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -176,37 +173,3 @@ def test_bf16_trains_nearly_as_float32(tmp_path: Path, place: Place) -> None:
     losses = [pd.read_csv(made / "history.csv")["loss"].to_numpy() for made in (exact, half)]
     np.testing.assert_allclose(*losses, rtol=0.02)
     assert network_of(half)["tail.weight"].dtype == torch.float32
-
-
-SCRIPT = """
-import json
-import sys
-from pathlib import Path
-
-import torch
-
-from ctxgcd.training import train
-from ctxgcd.training.processes import started
-from tests.unit.training.test_train import ABOUT, Place, method_of
-
-place, to, p = Place(Path(sys.argv[1])), Path(sys.argv[2]), json.loads(sys.argv[3])
-with started([torch.device("cpu")] * 2) as (processes, device):
-    train.run(
-        p, method=method_of(p), split=place.split, files=place.files(p), state=to, device=device, about=ABOUT,
-        processes=processes,
-    )
-"""
-
-
-@pytest.mark.slow
-def test_two_processes_train_what_one_does(tmp_path: Path, place: Place) -> None:
-    p = parameters(f"{LONG}+view_bank=0")
-    one, two = place.run(tmp_path / "one", p), tmp_path / "two"
-    two.mkdir()
-    (tmp_path / "script.py").write_text(SCRIPT, encoding="utf-8")
-    command = [sys.executable, str(tmp_path / "script.py"), str(place.folder), str(two), json.dumps(p)]
-    environment = os.environ | {"PYTHONPATH": str(ROOT)}
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert json.loads((two / "finished/run.json").read_text(encoding="utf-8"))["processes"] == 2
-    agree(one, two / "finished")
