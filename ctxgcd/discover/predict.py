@@ -17,8 +17,7 @@ from ctxgcd.discover.presets import cores
 from ctxgcd.errors import UserError
 from ctxgcd.images.pack import pack
 from ctxgcd.images.packed import left_out
-from ctxgcd.models.features import BATCH
-from ctxgcd.models.precision import computing
+from ctxgcd.models.features import batches, outputs
 from ctxgcd.names import PREDICTED
 from ctxgcd.training.devices import borrowed_devices, make_deterministic
 from ctxgcd.training.load import open_cropper
@@ -54,13 +53,12 @@ def predict(
         cropper = open_cropper(p, store, device)
         images = len(cropper.store)
 
-        @torch.no_grad()
         def kept() -> Iterator[Tensor]:
             progress = Progress("classified", images)
-            for ids in torch.arange(images, device=device).split(BATCH[device.type]):
-                with computing(p["precision"], device):
-                    yield made.backbone.trunk(cropper.test_view(ids))
-                progress.add(len(ids))
+            views = (cropper.test_view(ids) for ids in batches(images, cropper))
+            for rows in outputs(made.backbone.trunk, views, p["precision"], device):
+                yield rows
+                progress.add(len(rows))
 
         table, _ = made.classified(kept(), [path for path in paths if path not in unreadable])
     table["none_of_these"] = (table[by] < threshold).astype(int)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import os
 from pathlib import Path
 from typing import Any
@@ -150,7 +149,7 @@ def fitted(values: dict[str, Any], images: int) -> tuple[dict[str, Any], list[st
 
 def length(steps: int, images: int, batch_size: int, least: int = 5) -> dict[str, int]:
     """Return the number of epochs, at least `least`, that makes about so many steps, and warm-ups in proportion."""
-    epochs = max(least, round(steps / math.ceil(images / batch_size)))
+    epochs = max(least, round(steps / max(1, images // batch_size)))
     return {"epochs": epochs, "teacher_warmup_epochs": max(1, epochs // 5), "T_warm": epochs // 4}
 
 

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import json
 import time
+from collections import deque
 from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
 import torch
 from numpy.lib.format import open_memmap
-from torch import Tensor
+from torch import Tensor, nn
 
 from ctxgcd.errors import UserError
 from ctxgcd.images.views import Cropper
@@ -20,9 +22,9 @@ from ctxgcd.utils.files import on_disk, require_space, write_text
 from ctxgcd.utils.progress import Progress
 from ctxgcd.utils.seeding import Stream, generator
 
-# Images per forward pass, by device; results depend on it only by rounding. On a CPU, 16 images of 224 pixels take half
-# the memory of 64, and the results of an EfficientNet-lite0 are equal to the last bit.
-BATCH = {"cpu": 16, "cuda": 64}
+# Size of a forward pass; results depend on it only by rounding. On a CPU, activations of more pixels leave the cache,
+# and their memory is returned after every layer: 16 images of 224 pixels in a pass take 1.6 times as long an image.
+CUDA_IMAGES, CPU_PIXELS = 64, 4 * 224**2
 SAVE_EVERY = 5.0  # maximum seconds of work that an interrupted call loses
 
 
@@ -32,8 +34,8 @@ def extract_test_view(backbone: Backbone, cropper: Cropper, precision: str, out:
 
     A backbone without tail blocks gives the frozen features that k-means clusters.
     """
-    views = (cropper.test_view(ids) for ids in _batches(len(cropper.store), cropper))
-    _write(out, len(cropper.store), backbone, views, precision, "test views")
+    views = (cropper.test_view(ids) for ids in batches(len(cropper.store), cropper))
+    _write(out, len(cropper.store), backbone, views, precision, cropper.device, "test views")
 
 
 @torch.no_grad()
@@ -49,9 +51,46 @@ def extract_view_bank(
     made = (
         cropper.train_view(ids, stream)
         for stream in (Stream(generator(seed, "view_bank", view)) for view in range(views))
-        for ids in _batches(images, cropper)
+        for ids in batches(images, cropper)
     )
-    _write(out, views * images, backbone, made, precision, f"{views} cached views of {images:,} images")
+    what = f"{views} cached views of {images:,} images"
+    _write(out, views * images, backbone, made, precision, cropper.device, what)
+
+
+def batches(n: int, cropper: Cropper) -> Iterator[Tensor]:
+    """Yield the ids 0 to n-1, int64 on the device, in batches for one forward pass."""
+    on_cpu = max(1, CPU_PIXELS // cropper.crop**2)
+    yield from torch.arange(n, device=cropper.device).split(on_cpu if cropper.device.type == "cpu" else CUDA_IMAGES)
+
+
+def outputs(trunk: nn.Module, views: Iterator[Tensor], precision: str, device: torch.device) -> Iterator[Tensor]:
+    """Yield the trunk's outputs for batches of views in order, [b, ...], in the dtype of the cache.
+
+    On a CPU, each of torch's threads computes whole batches, in a pool: a pass of few images hardly gains from a second
+    thread, and the main thread returns its memory after every layer. The results are equal to the last bit.
+    """
+
+    @torch.no_grad()
+    def output(batch: Tensor) -> Tensor:
+        with computing(precision, device):
+            return kept(trunk(batch), precision)
+
+    threads = torch.get_num_threads()
+    if device.type != "cpu":
+        yield from map(output, views)
+        return
+    torch.set_num_threads(1)
+    try:
+        with ThreadPoolExecutor(threads) as pool:
+            running: deque[Future[Tensor]] = deque()
+            for batch in views:
+                running.append(pool.submit(output, batch))
+                if len(running) > threads:
+                    yield running.popleft().result()
+            while running:
+                yield running.popleft().result()
+    finally:
+        torch.set_num_threads(threads)
 
 
 def load_kept(path: Path, shape_start: tuple[int, ...]) -> Tensor:
@@ -70,11 +109,15 @@ def load_kept(path: Path, shape_start: tuple[int, ...]) -> Tensor:
     return torch.from_numpy(array)
 
 
-def _batches(n: int, cropper: Cropper) -> Iterator[Tensor]:
-    return iter(torch.arange(n, device=cropper.device).split(BATCH[cropper.device.type]))
-
-
-def _write(out: Path, n: int, backbone: Backbone, views: Iterator[Tensor], precision: str, what: str) -> None:
+def _write(
+    out: Path,
+    n: int,
+    backbone: Backbone,
+    views: Iterator[Tensor],
+    precision: str,
+    device: torch.device,
+    what: str,
+) -> None:
     """Write the trunk's output for batches of views to an .npy of n rows, atomically, and print the progress.
 
     A killed call resumes from the rows stored next to `out`, whose name identifies its content. The total size is
@@ -83,18 +126,12 @@ def _write(out: Path, n: int, backbone: Backbone, views: Iterator[Tensor], preci
     part, journal = (out.with_name(f".{out.stem}.part{suffix}") for suffix in (".npy", ".json"))
     with on_disk(out):
         array, done = _resumed(part, journal, n)
-        progress, seen, saved = Progress(what, n, done=done), 0, time.monotonic()
-        for batch in views:
-            seen += len(batch)
-            if seen <= done:  # drawn again to advance the random stream
-                continue
-            with computing(precision, batch.device):
-                rows = backbone.trunk(batch)
-            rows = kept(rows, precision)
+        progress, saved = Progress(what, n, done=done), time.monotonic()
+        for rows in outputs(backbone.trunk, _after(done, views), precision, device):
             if array is None:
                 array = _room(part, (n, *rows.shape[1:]), rows.dtype == torch.float16, what)
-            array[done:seen] = rows.cpu().numpy()
-            done = seen
+            array[done : done + len(rows)] = rows.cpu().numpy()
+            done += len(rows)
             if time.monotonic() - saved > SAVE_EVERY or done == n:
                 array.flush()
                 write_text(journal, json.dumps(done))
@@ -102,6 +139,15 @@ def _write(out: Path, n: int, backbone: Backbone, views: Iterator[Tensor], preci
             progress.add(len(rows))
         part.replace(out)
         journal.unlink()
+
+
+def _after(done: int, views: Iterator[Tensor]) -> Iterator[Tensor]:
+    """Yield the batches after the first `done` rows; the earlier ones are drawn again to advance the random stream."""
+    seen = 0
+    for batch in views:
+        seen += len(batch)
+        if seen > done:
+            yield batch
 
 
 def _resumed(part: Path, journal: Path, n: int) -> tuple[np.memmap | None, int]:

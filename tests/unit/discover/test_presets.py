@@ -70,7 +70,7 @@ def test_small_sets_have_small_batches(images: int, batch: int, k: int) -> None:
     assert estimate_of(images, 2, 1)["most"] == min(200, max(images // 4, 4))
 
 
-@pytest.mark.parametrize(("images", "epochs"), [(5, 600), (40, 200), (2889, 26), (12_800, 6), (100_000, 5)])
+@pytest.mark.parametrize(("images", "epochs"), [(5, 600), (40, 300), (2889, 27), (12_800, 6), (100_000, 5)])
 def test_a_length_in_steps_becomes_epochs(images: int, epochs: int) -> None:
     made, said = fitted(chosen("quick", None, None, None) | {"steps": 600}, images)
     assert (made["epochs"], made["teacher_warmup_epochs"]) == (epochs, epochs // 5)

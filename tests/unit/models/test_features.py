@@ -11,7 +11,7 @@ import torch
 
 from ctxgcd.errors import UserError
 from ctxgcd.models.backbone import Backbone
-from ctxgcd.models.features import BATCH, extract_test_view, extract_view_bank, load_kept
+from ctxgcd.models.features import extract_test_view, extract_view_bank, load_kept
 from ctxgcd.utils.seeding import Stream, generator
 from tests.helpers.images import SHAPES, cropper_of, pack_shapes
 
@@ -49,11 +49,26 @@ def test_what_kept_features_take_is_told_and_checked(
     assert not (tmp_path / "full.npy").exists()
 
 
+def test_two_threads_write_the_features_of_one(packed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ctxgcd.models.features.CPU_PIXELS", 2 * 20**2)
+    torch.manual_seed(0)
+    trunk = torch.nn.Sequential(torch.nn.Conv2d(3, 8, 3), torch.nn.ReLU(), torch.nn.Conv2d(8, 8, 3), torch.nn.Flatten())
+    backbone = Backbone(trunk.requires_grad_(False), torch.nn.Identity(), 8 * 16 * 16)
+    made = []
+    for threads in (1, 2):
+        torch.set_num_threads(threads)
+        extract_view_bank(backbone, cropper_of(packed, 20), 5, 3, 0, "float32", tmp_path / f"{threads}.npy")
+        made.append((tmp_path / f"{threads}.npy").read_bytes())
+        assert torch.get_num_threads() == threads
+    torch.set_num_threads(1)
+    assert made[0] == made[1]
+
+
 def test_killed_extraction_goes_on_after_its_last_rows(
     packed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The rows that were written are not computed again, and those that follow have the views they would have had."""
-    monkeypatch.setitem(BATCH, "cpu", 2)
+    monkeypatch.setattr("ctxgcd.models.features.CPU_PIXELS", 2 * 20**2)
     monkeypatch.setattr("ctxgcd.models.features.SAVE_EVERY", 0)
     cropper, passed = cropper_of(packed, 20), []
 
