@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import torch
 from PIL import Image
+from torch import nn
 from torchvision.transforms import InterpolationMode, transforms
 
 from ctxgcd.bench.work import Work, timed
@@ -21,6 +22,9 @@ from ctxgcd.errors import UserError
 from ctxgcd.images.pack import pack
 from ctxgcd.images.store import open_store
 from ctxgcd.images.views import Cropper
+from ctxgcd.models.backbone import Backbone
+from ctxgcd.models.features import extract_test_view
+from ctxgcd.models.weights import build
 from ctxgcd.training.devices import make_deterministic
 from ctxgcd.utils.seeding import Stream, generator
 
@@ -119,6 +123,27 @@ def _decoded_views(folder: Path, n: int, device: torch.device) -> float:
     return timed(loop, device)
 
 
+def _frozen() -> nn.Module:
+    return build("tf_efficientnet_lite0", CROP).eval().requires_grad_(False)  # whose weights do not change the speed
+
+
+def _features(folder: Path, n: int, device: torch.device) -> float:
+    cropper = Cropper(open_store(folder / "store.npz").to(device), CROP, MEAN, STD, device)
+    backbone = Backbone(_frozen().to(device), nn.Identity(), 1280)
+    return timed(lambda: extract_test_view(backbone, cropper, "float32", folder / "features.npy"), device)
+
+
+def _features_in_large_batches(folder: Path, n: int, device: torch.device) -> float:
+    cropper = Cropper(open_store(folder / "store.npz").to(device), CROP, MEAN, STD, device)
+    net = _frozen().to(device)
+
+    @torch.no_grad()
+    def loop() -> None:
+        torch.cat([net(cropper.test_view(ids)) for ids in torch.arange(n, device=device).split(BATCH)])
+
+    return timed(loop, device)
+
+
 # -- images of 32 x 32 pixels ------------------------------------------------------------------------------
 
 
@@ -183,6 +208,15 @@ def _plain_split(folder: Path, n: int, device: torch.device) -> float:
 WORKS = (
     Work("packing photographs (1 core)", "images/s", (500,), _photographs, _pack, _decode_and_resize),
     Work("train views of 224 px, packed (1 core)", "views/s", (500,), packed_photographs, _views, _decoded_views),
+    Work(
+        "features of 224 px, EfficientNet-lite0 (2 cores)",
+        "images/s",
+        (500,),
+        packed_photographs,
+        _features,
+        _features_in_large_batches,
+        threads=2,
+    ),
     Work("train views of 224 px, kept at 32 px (1 core)", "views/s", (500,), _small, _views, _small_in_memory),
     Work(
         "manifest and split of ImageNet's size",
