@@ -168,7 +168,7 @@ def statistics_listing(frame: pd.DataFrame, title: str) -> Listing:
 
 def _control_note(frame: pd.DataFrame) -> list[str]:
     control = frame["method"].str.endswith("-zero").any()
-    return ["Both weights 0: a control with the same computations, which must not differ."] * bool(control)
+    return ["Both weights 0: a control with the same losses, which differs by rounding only."] * bool(control)
 
 
 def _k_note(frame: pd.DataFrame) -> list[str]:
