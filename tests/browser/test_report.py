@@ -161,7 +161,7 @@ def test_the_pointer_tells_an_image(page: Page) -> None:
     page.hover(".embedding use:nth-of-type(8)")
     data = json.loads(page.run("document.querySelector('.embedding script').textContent"))
     true = data["colourings"]["true class"]
-    said = page.run("document.querySelector('.tip:not([hidden]) .said').textContent")
+    said = page.run("document.querySelector('.tip:not([hidden]) .tip-text').textContent")
     near = [f"true class: {true['labels'][true['of'][n]]}\n" for n, text in enumerate(data["texts"]) if text in said]
     assert any(said.startswith(text) for text in near)
     box = "document.querySelector('.tip').getBoundingClientRect()"
