@@ -49,14 +49,14 @@ def write(out: Path) -> None:
         paths = {"folder": Path("photos"), "labels": Path("labels.csv"), "out": Path("out")}
         how = {"preset": "quick", "backbone": BACKBONE, "weights": "backbone.pth", "size": SIZE, "seed": 0}
         small = {"projector_width": 16, "projection_dim": 16, "steps": 60, "threads": 1}
-        asked = ask(**paths, classes=4, **how)
-        discovery.discover(replace(asked, values=asked.values | small))
+        request = ask(**paths, classes=4, **how)
+        discovery.discover(replace(request, values=request.values | small))
         out.mkdir()
         (out / "model.pt.xz").write_bytes(lzma.compress(Path("out/model/model.pt").read_bytes(), preset=9))
         shutil.copy("out/model/params.yaml", out)
         draw(Path("new"), 1, 8)
-        table, told = api.predict("out/model", "new")
-        content = {"threshold": told["threshold"], "predictions": table[TOLD].to_dict("records")}
+        table, about = api.predict("out/model", "new")
+        content = {"threshold": about["threshold"], "predictions": table[TOLD].to_dict("records")}
         (out / "predictions.json").write_text(json.dumps(content, indent=1) + "\n")
 
 

@@ -82,8 +82,8 @@ def test_every_image_loads(page: Page) -> None:
 
 
 def test_nothing_is_asked_of_a_network(page: Page, report: Path) -> None:
-    asked = [event["request"]["url"] for event in page.of("Network.requestWillBeSent")]
-    assert [url for url in asked if not url.startswith("data:")] == [report.resolve().as_uri()]
+    urls = [event["request"]["url"] for event in page.of("Network.requestWillBeSent")]
+    assert [url for url in urls if not url.startswith("data:")] == [report.resolve().as_uri()]
 
 
 def test_the_page_itself_could_not_load_anything(page: Page) -> None:
@@ -161,9 +161,9 @@ def test_the_pointer_tells_an_image(page: Page) -> None:
     page.hover(".embedding use:nth-of-type(8)")
     data = json.loads(page.run("document.querySelector('.embedding script').textContent"))
     true = data["colourings"]["true class"]
-    said = page.run("document.querySelector('.tip:not([hidden]) .tip-text').textContent")
-    near = [f"true class: {true['labels'][true['of'][n]]}\n" for n, text in enumerate(data["texts"]) if text in said]
-    assert any(said.startswith(text) for text in near)
+    shown = page.run("document.querySelector('.tip:not([hidden]) .tip-text').textContent")
+    near = [f"true class: {true['labels'][true['of'][n]]}\n" for n, text in enumerate(data["texts"]) if text in shown]
+    assert any(shown.startswith(text) for text in near)
     box = "document.querySelector('.tip').getBoundingClientRect()"
     assert page.run(f"{box}.left") >= 0
     assert page.run(f"{box}.right") <= page.run("document.documentElement.clientWidth")

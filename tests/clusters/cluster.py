@@ -56,9 +56,9 @@ class Cluster:
     def accept(self, job: dict[str, Any]) -> str:
         """Take a Job, or say why not."""
         spec, container = job["spec"]["template"]["spec"], container_of(job)
-        asked = container["resources"]
+        resources = container["resources"]
         names = [volume["name"] for volume in spec["volumes"]]
-        if asked["requests"].get(GPU) != asked.get("limits", {}).get(GPU):
+        if resources["requests"].get(GPU) != resources.get("limits", {}).get(GPU):
             return f"{GPU}: Invalid value: must be equal to {GPU} limit"
         if len(set(names)) < len(names):
             return "spec.template.spec.volumes: Duplicate value"

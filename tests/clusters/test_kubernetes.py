@@ -60,8 +60,8 @@ def test_its_command_gives_imagenet_all_gpus(pod: dict[str, Any], tmp_path: Path
         stderr=subprocess.STDOUT,
     )
     assert done.returncode == 0, done.stdout
-    asked = dict(re.findall(r'"benchmark": "(\w+)".*? --devices (\d)', done.stdout))
-    assert asked == {"imagenet_1k": "8", "cub": "1"}
+    devices = dict(re.findall(r'"benchmark": "(\w+)".*? --devices (\d)', done.stdout))
+    assert devices == {"imagenet_1k": "8", "cub": "1"}
 
 
 def call(project: Project, cluster: Cluster, *words: str) -> Result:
@@ -187,9 +187,9 @@ def test_snakemake_in_a_pod_may_do_what_the_plugin_does(submitted: tuple[Project
     """The rights that head.yaml gives, beside everything that the cluster was asked."""
     _, role, binding, head = yaml.safe_load_all((PROFILES / "kubernetes" / "head.yaml").read_text())
     rights = {(verb, resource) for rule in role["rules"] for resource in rule["resources"] for verb in rule["verbs"]}
-    asked = submitted[1].calls
-    assert asked <= rights
-    assert rights - asked <= {("delete", "pods")}  # only at Ctrl-C and of pods that remain
+    calls = submitted[1].calls
+    assert calls <= rights
+    assert rights - calls <= {("delete", "pods")}  # only at Ctrl-C and of pods that remain
     spec = head["spec"]["template"]["spec"]
     assert binding["subjects"][0]["name"] == spec["serviceAccountName"]
     (container,) = spec["containers"]

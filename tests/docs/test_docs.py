@@ -198,8 +198,8 @@ def test_the_method_of_the_example_is_planned(example: Params, tmp_path: Path, m
     from ctxgcd.plan.plan import write_plan
     from ctxgcd.tables.display import method_name
 
-    asked = f"results/runs/fashion/{NAME}/seed0/metrics.json"
-    assert check(example, [asked]) == []
+    target = f"results/runs/fashion/{NAME}/seed0/metrics.json"
+    assert check(example, [target]) == []
     resolved = resolve(example, "fashion", NAME, 0)
     assert {key: resolved[key] for key in ("ema", "bank_size", "entropy_weight", "epochs")} == {
         **{"ema": 0.999, "bank_size": 4096},
@@ -315,10 +315,10 @@ def test_own_images_of_the_example(committed: dict[str, Any]) -> None:
         committed[section] |= entries
     params = parse(committed)
     assert protocol_of(params, "flowers") == params.protocols["cub50"]
-    asked = params.benchmarks["flowers"].methods
+    methods = params.benchmarks["flowers"].methods
     for method in params.methods:
         got, of_cub50 = (values_of(params, method, "default", of) for of in ("flowers", "cub50"))
-        assert got == of_cub50 | {key: got[key] for key in ("entropy_weight",) if key in got}, asked
+        assert got == of_cub50 | {key: got[key] for key in ("entropy_weight",) if key in got}, methods
 
 
 def test_the_entry_of_the_example(params: Params) -> None:

@@ -66,8 +66,8 @@ def test_each_result_has_one_owner(unmade: Path) -> None:
 def test_missing_data_is_told_before_any_training(unmade: Path) -> None:
     done = run(unmade, "dvc", "repro")
     assert done.returncode != 0
-    asked = yaml.safe_load((unmade / "params.yaml").read_text())["all_tables"]["ablation"]
-    assert f"error: the data of {', '.join(asked)} is not ready" in done.stdout
+    benchmarks = yaml.safe_load((unmade / "params.yaml").read_text())["all_tables"]["ablation"]
+    assert f"error: the data of {', '.join(benchmarks)} is not ready" in done.stdout
     assert "failed to reproduce 'check_data'" in done.stdout
     assert not (unmade / "results").exists()
     assert not (unmade / "work" / "runs").exists()

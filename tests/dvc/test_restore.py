@@ -301,14 +301,14 @@ def test_an_estimate_made_in_another_way_leaves_its_runs_out(
     folder = Path(Run("fashion", "simgcd+K=estimated", 0).folder)
     shutil.copytree(made / "results" / "runs/fashion/simgcd/seed0", tmp_path / folder)
     monkeypatch.chdir(tmp_path)
-    said = difference(read(made / "params.yaml"), Run("fashion", "simgcd+K=estimated", 0))
-    assert said.startswith("its K must be estimated again (results/estimates/fashion.json is missing")
+    reason = difference(read(made / "params.yaml"), Run("fashion", "simgcd+K=estimated", 0))
+    assert reason.startswith("its K must be estimated again (results/estimates/fashion.json is missing")
 
 
 def test_what_cannot_be_pulled_is_told_in_one_sentence(published: Path, tmp_path: Path) -> None:
     folder = clone(published, tmp_path / "clone")
 
-    def told() -> str:
+    def message() -> str:
         done = run(folder, *RESTORE)
         assert done.returncode == 2, done.stdout
         assert "Traceback" not in done.stdout
@@ -317,8 +317,8 @@ def test_what_cannot_be_pulled_is_told_in_one_sentence(published: Path, tmp_path
 
     failed = "error: `dvc pull` failed and nothing was restored: failed to pull data from the cloud"
     succeed(folder, "dvc", "remote", "modify", "near", "url", str(tmp_path / "empty"))
-    assert told().startswith(failed)
+    assert message().startswith(failed)
     succeed(folder, "dvc", "remote", "remove", "near")
-    assert "nothing was restored: no default remote is set; run `dvc remote add" in told()
+    assert "nothing was restored: no default remote is set; run `dvc remote add" in message()
     (folder / "dvc.lock").unlink()
-    assert told().startswith("error: dvc.lock does not exist, so no results are recorded")
+    assert message().startswith("error: dvc.lock does not exist, so no results are recorded")

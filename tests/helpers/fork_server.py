@@ -67,9 +67,9 @@ def serve(place: Path) -> Call:
                     watched.unregister(client)
                 client.close()
             elif key.fileobj in forks:  # a client passes a signal on, or is gone
-                told = key.fileobj.recv(1)
-                signal.pidfd_send_signal(forks[key.fileobj], told[0] if told else signal.SIGKILL)
-                if not told:
+                received_signal = key.fileobj.recv(1)
+                signal.pidfd_send_signal(forks[key.fileobj], received_signal[0] if received_signal else signal.SIGKILL)
+                if not received_signal:
                     watched.unregister(key.fileobj)
 
 

@@ -62,6 +62,6 @@ def snakemake(
             stderr=subprocess.STDOUT,
             timeout=patience,
         ).returncode
-        told = Path(output.name).read_text(errors="replace")
-    assert code >= 0, f"killed by signal {-code}: {told[-4000:]}"
-    return code, told
+        text = Path(output.name).read_text(errors="replace")
+    assert code >= 0, f"killed by signal {-code}: {text[-4000:]}"
+    return code, text

@@ -118,9 +118,9 @@ def asks_for_neighbours(method: SimGCD, epoch: int) -> bool:
         nearest=nearest,
         stream=lambda name: generator(0, name, epoch),
     )
-    asked = {tuple(step) for step in method.before_epoch(network(), look).steps}
-    assert asked in ({("sampled",)}, {("sampled", "neighbours")})
-    return asked == {("sampled", "neighbours")}
+    groups = {tuple(step) for step in method.before_epoch(network(), look).steps}
+    assert groups in ({("sampled",)}, {("sampled", "neighbours")})
+    return groups == {("sampled", "neighbours")}
 
 
 def close(found: dict[str, Tensor], expected: dict[str, Tensor], tolerance: float = 1e-5) -> None:

@@ -52,7 +52,7 @@ class Behaviour:
         return sum(self.given)
 
     @property
-    def asked(self) -> list[str | None]:
+    def requested(self) -> list[str | None]:
         return [headers.get("Range") for headers in self.log]
 
 
@@ -69,13 +69,13 @@ class Handler(BaseHTTPRequestHandler):
         if b.statuses:
             return self.answer(b.statuses.pop(0), b"sorry", {})
         start = 0
-        asked = self.headers.get("Range")
-        if asked and b.ranges and self.headers.get("If-Range") in (None, b.etag):
-            start = int(asked.removeprefix("bytes=").removesuffix("-"))
+        byte_range = self.headers.get("Range")
+        if byte_range and b.ranges and self.headers.get("If-Range") in (None, b.etag):
+            start = int(byte_range.removeprefix("bytes=").removesuffix("-"))
             if start >= len(b.content):
                 return self.answer(416, b"", {"Content-Range": f"bytes */{len(b.content)}"})
         headers = {"ETag": b.etag} if b.etag else {}
-        if asked and start:
+        if byte_range and start:
             headers["Content-Range"] = f"bytes {start}-{len(b.content) - 1}/{len(b.content)}"
         headers |= {name: value.format(start=start) for name, value in b.headers.items()}
         return self.answer(206 if start else 200, b.content[start:], headers)

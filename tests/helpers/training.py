@@ -57,13 +57,13 @@ class Recorder:
 
     def __init__(self, inner: BankViews, stop_at: int | None = None) -> None:
         self.inner, self.stop_at = inner, stop_at
-        self.asked: list[tuple[Tensor, Tensor]] = []
+        self.calls: list[tuple[Tensor, Tensor]] = []
 
     def pair(self, ids: Tensor, drawn: Draws) -> Tensor:
-        if len(self.asked) == self.stop_at:
+        if len(self.calls) == self.stop_at:
             raise KeyboardInterrupt
         rows = self.inner.pair(ids, drawn)
-        self.asked.append((ids.clone(), rows.clone()))
+        self.calls.append((ids.clone(), rows.clone()))
         return rows
 
     def train(self, ids: Tensor, drawn: Draws) -> Tensor:
@@ -73,7 +73,7 @@ class Recorder:
         return self.inner.test(ids)
 
     def of(self, images: int) -> list[tuple[Tensor, Tensor]]:
-        return [asked for asked in self.asked if len(asked[0]) == images]
+        return [call for call in self.calls if len(call[0]) == images]
 
 
 def network(seed: int) -> Network:

@@ -47,10 +47,10 @@ def test_the_results_are_those_of_an_uninterrupted_run(clean: Path, tmp_path: Pa
             assert log.read_text().rstrip().endswith(STOPPED)  # under all that Snakemake says
         if how == "snakemake":
             finish(folder, "--unlock")
-    told = log.read_text() + finish(folder, TABLE, "--cores", "1")
-    assert "resumed after epoch" in told
-    assert "interrupted; finished work is kept" in told
-    assert "Traceback" not in told
+    output = log.read_text() + finish(folder, TABLE, "--cores", "1")
+    assert "resumed after epoch" in output
+    assert "interrupted; finished work is kept" in output
+    assert "Traceback" not in output
     assert results(folder) == results(clean)
     assert "Nothing to be done" in finish(folder, "-n", TABLE)
     assert not list(folder.rglob("*.tmp*"))
@@ -65,6 +65,6 @@ def test_a_value_changed_and_changed_back_finds_its_runs(clean: Path) -> None:
     finish(clean, TABLE, "--cores", "2", programs=programs())
     assert results(clean) != before
     file.write_text(text)
-    told = finish(clean, TABLE, "--cores", "2", programs=programs())
-    assert told.count("this run is already finished; copied from work/runs/") == 1  # of one the tau is no parameter
+    output = finish(clean, TABLE, "--cores", "2", programs=programs())
+    assert output.count("this run is already finished; copied from work/runs/") == 1  # of one the tau is no parameter
     assert results(clean) == before

@@ -108,9 +108,9 @@ def checkout(tmp_path: Path) -> Checkout:
 
 
 def test_an_environment_is_made_once(checkout: Checkout) -> None:
-    said = checkout.make()
+    output = checkout.make()
     (name,) = checkout.made()
-    assert said == f"making the environment {name}\n.venv now links to {name}\n"
+    assert output == f"making the environment {name}\n.venv now links to {name}\n"
     assert os.readlink(checkout.environment) == name
     assert checkout.tool() == "one==1"
     before = (checkout.folder / name).stat().st_mtime_ns
@@ -142,9 +142,9 @@ def test_a_changed_lock_makes_another_beside(checkout: Checkout) -> None:
     (first,) = checkout.made()
     kept = checkout.folder / first
     checkout.write("requirements.lock", "one==2")
-    said = checkout.make()
+    output = checkout.make()
     (second,) = set(checkout.made()) - {first}
-    assert said.splitlines() == [
+    assert output.splitlines() == [
         f"requirements.lock changed; making a new environment in {second}",
         f".venv now links to {second}",
         f"{kept} is kept for processes that still use it; delete it when none does",
@@ -178,10 +178,10 @@ def test_a_failed_installation_leaves_the_one_in_use(checkout: Checkout) -> None
     checkout.make()
     checkout.write("requirements.lock", "one==2")
     checkout.write("how", "fail")
-    said = checkout.make(code=2)
-    assert "requirements.lock changed; " in said
-    assert "ERROR: no connection\nerror: `python -m pip install " in said
-    assert "status 1, so no environment was made; .venv is unchanged\n" in said
+    output = checkout.make(code=2)
+    assert "requirements.lock changed; " in output
+    assert "ERROR: no connection\nerror: `python -m pip install " in output
+    assert "status 1, so no environment was made; .venv is unchanged\n" in output
     assert (checkout.tool(), len(checkout.made())) == ("one==1", 1)
     (checkout.folder / "how").unlink()
     checkout.make()
@@ -261,9 +261,9 @@ def test_a_folder_of_the_former_makefile_gives_way_when_the_new_one_is_complete(
     assert checkout.tool() == "one==1"
     assert not checkout.environment.is_symlink()
     (checkout.folder / "how").unlink()
-    said = checkout.make()
-    assert said.startswith("requirements.lock changed; ")
-    former = Path(said.splitlines()[-1].partition(" is kept for processes that still use it")[0])
+    output = checkout.make()
+    assert output.startswith("requirements.lock changed; ")
+    former = Path(output.splitlines()[-1].partition(" is kept for processes that still use it")[0])
     assert (checkout.tool(), checkout.tool(former)) == ("one==2", "one==1")
     assert former.parent == checkout.folder
 
@@ -305,14 +305,16 @@ def test_a_python_that_is_gone_or_too_old_is_told(checkout: Checkout) -> None:
     old = checkout.folder / "old"
     old.write_text("#!/bin/sh\nexit 1\n")
     old.chmod(0o755)
-    said = checkout.make("PYTHON=./old", "environment", code=2)
-    assert said.startswith("error: ./old is not supported: ctxgcd requires Python 3.11 or newer; select one with make")
+    output = checkout.make("PYTHON=./old", "environment", code=2)
+    assert output.startswith(
+        "error: ./old is not supported: ctxgcd requires Python 3.11 or newer; select one with make"
+    )
 
 
 def test_a_folder_that_cannot_be_written_is_told(checkout: Checkout) -> None:
     (checkout.folder / "file").touch()
-    said = checkout.make("VENV=file/env", "environment", code=2)
-    assert said.startswith("error: file/env cannot be read or written (Not a directory); check the folder")
+    output = checkout.make("VENV=file/env", "environment", code=2)
+    assert output.startswith("error: file/env cannot be read or written (Not a directory); check the folder")
 
 
 def test_git_ignores_the_link_and_what_it_names(checkout: Checkout) -> None:

@@ -47,8 +47,8 @@ def test_report_shows_what_exists_and_asks_for_nothing(finished: Project) -> Non
     assert f"Missing: {absent}, duplicates_{OWN}; run `snakemake benchmark_{OWN}` to create them." in page
     assert "No results for CUB; " in page
     assert NAMES[0] not in page
-    for told in (ARTIST, str(finished.folder), str(finished.data)):
-        assert told not in page
+    for private in (ARTIST, str(finished.folder), str(finished.data)):
+        assert private not in page
     assert finished.dry(*MADE).jobs == {}
 
 

@@ -256,8 +256,8 @@ def test_all_names_that_are_not_utf8_are_listed(own: dict[str, Any], tmp_path: P
     for number in (2, 1):
         shutil.copy(folder / "bee" / "0.png", os.fsencode(folder / "bee") + b"/\xff%d.png" % number)
     shutil.copytree(folder / "ant", os.fsdecode(os.fsencode(folder) + b"/k\xe4fer"))
-    said = check_section(own).problem
-    assert "CSV: 'k\\xe4fer', 'bee/\\xff1.png', 'bee/\\xff2.png'; rename these files or classes" in said
+    message = check_section(own).problem
+    assert "CSV: 'k\\xe4fer', 'bee/\\xff1.png', 'bee/\\xff2.png'; rename these files or classes" in message
     assert data_fingerprint("mine", own) == ABSENT
 
 
@@ -314,10 +314,10 @@ def test_wrong_values_name_their_place(
     committed["benchmarks"]["mine"] = entry
     with pytest.raises(UserError) as raised:
         parse(committed)
-    said = str(raised.value)
-    assert all(word in said for word in words)
-    assert "Images" not in said
-    assert "literal" not in said
+    message = str(raised.value)
+    assert all(word in message for word in words)
+    assert "Images" not in message
+    assert "literal" not in message
 
 
 @pytest.mark.parametrize(

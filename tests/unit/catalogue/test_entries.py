@@ -24,7 +24,7 @@ from ctxgcd.tables.display import method_name
 from ctxgcd.tables.published import published_value
 from tests.helpers.params import edited
 from tests.helpers.places import ROOT
-from tests.helpers.refusals import told
+from tests.helpers.refusals import error_of
 
 
 class Louder:
@@ -36,7 +36,7 @@ class Louder:
 
 def test_a_modifier_is_a_word_of_a_row(params: Params, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(entries.MODIFIERS, "louder", entries.Modifier("Louder", f"{__name__}.Louder"))
-    assert "unknown modifier 'lauder'; did you mean 'louder'?" in told(lambda: parse_row("simgcd+lauder"))
+    assert "unknown modifier 'lauder'; did you mean 'louder'?" in error_of(lambda: parse_row("simgcd+lauder"))
     name = parse_row("full-paper+louder+k=5-without-n")
     assert (name.modifiers, name.overrides, name.terms) == (["louder"], {"k": 5}, ["L_c"])
     plain, louder = (resolve(params, "fashion", row, 0) for row in ("simgcd", "simgcd+louder"))
@@ -44,7 +44,7 @@ def test_a_modifier_is_a_word_of_a_row(params: Params, monkeypatch: pytest.Monke
     assert identity(plain) != identity(louder)
     changed = entries.load("simgcd", ["louder"])(louder)
     assert changed.learning_rate(3) == 2 * entries.load("simgcd")(plain).learning_rate(3)
-    assert "sets a parameter twice" in told(lambda: parse_row("simgcd+louder+louder"))
+    assert "sets a parameter twice" in error_of(lambda: parse_row("simgcd+louder+louder"))
     monkeypatch.setitem(entries.MODIFIERS, "lou", entries.Modifier("Lou", f"{__name__}.Louder"))
     assert (
         method_name("full-paper+louder+k=5+lou-without-n") == "Full method (paper) + Louder + Lou, without L_n, k = 5"
@@ -96,14 +96,14 @@ def test_terms_of_any_method_can_be_left_out(with_margin: Params) -> None:
     assert [p["context_terms"] for p in found.values()] == [["margin"], ["margin"], []]
     assert [method_name(row) for row in found] == ["Margins", "Margins, weight 0", "Margins, without wide margin"]
     for row in ("margin2-without-n", "margin2-paper"):
-        assert "write METHOD[+key=value...][-without-m|-zero]" in told(lambda row=row: parse_row(row))  # type: ignore[misc]
+        assert "write METHOD[+key=value...][-without-m|-zero]" in error_of(lambda row=row: parse_row(row))  # type: ignore[misc]
 
 
 def test_what_an_entry_computes_sees_values_at_their_defaults(with_margin: Params) -> None:
     p = resolve(with_margin, "cub", "margin2", 0)
     assert "wide" not in p
-    assert "wide is too large" in told(lambda: resolve(with_margin, "cub", "margin2+wide=10", 0))
-    assert "wide is 8" in told(lambda: resolve(with_margin, "cub", "margin2+wide=8", 0))
+    assert "wide is too large" in error_of(lambda: resolve(with_margin, "cub", "margin2+wide=10", 0))
+    assert "wide is 8" in error_of(lambda: resolve(with_margin, "cub", "margin2+wide=8", 0))
     run = "results/runs/cub/margin2/seed0/metrics.json"
     assert targets.check(with_margin, [run]) == ["cub/margin2: wide is 3"]
     assert images_around(p, 2) == 6
@@ -146,9 +146,9 @@ def test_rows_of_a_table(committed: dict[str, Any]) -> None:
     assert tables.table_rows(params, "main", "cifar10") == params.rows.main
     assert tables.table_rows(params, "ablation", "cub") == ["simgcd", "full-mended"]
     assert set(tables.table_pairs(params, "statistics", "cub")) == {"gcd+lr=0.05", "full-mended"}
-    assert "did you mean 'main_ssb'?" in told(lambda: edited(committed, "rows_of", {"main_sb": ["simgcd"]}))
+    assert "did you mean 'main_ssb'?" in error_of(lambda: edited(committed, "rows_of", {"main_sb": ["simgcd"]}))
     committed["rows_of"] = {"main_ssb": ["simgdc"]}
-    assert "did you mean 'simgcd'?" in told(lambda: targets.check(parse(committed), ["demo"]))
+    assert "did you mean 'simgcd'?" in error_of(lambda: targets.check(parse(committed), ["demo"]))
 
 
 def test_a_method_without_its_section_is_refused_when_it_is_asked_for(committed: dict[str, Any]) -> None:
@@ -158,7 +158,7 @@ def test_a_method_without_its_section_is_refused_when_it_is_asked_for(committed:
     with pytest.raises(UserError, match=r"settings\.stated\.gcd\.info_nce_temperature: .* found 'x'$"):
         edited(copy.deepcopy(committed), "settings.stated.gcd.info_nce_temperature", "x")
     assert resolve(params, "cub", "full-paper", 0)["k"] == 10
-    assert "params.yaml: methods.gcd is missing; add it with the keys projector" in told(
+    assert "params.yaml: methods.gcd is missing; add it with the keys projector" in error_of(
         lambda: resolve(params, "cub", "gcd", 0)
     )
 

@@ -183,10 +183,10 @@ def test_the_command_prints_progress_on_stderr_and_results_on_stdout(
     photos, made = place.root / "photos", tmp_path / "new.csv"
     monkeypatch.setattr(sys, "argv", ["ctxgcd", "predict", str(out / "model"), str(photos), "--out", str(made)])
     main()
-    said = capsys.readouterr()
-    assert re.fullmatch(r"51 images classified, \d+ of them none of these classes .*new.csv\n", said.out)
-    assert "classified: 51 of 51 images" in said.err
-    assert "note: broken.jpg is skipped" in said.err
+    output = capsys.readouterr()
+    assert re.fullmatch(r"51 images classified, \d+ of them none of these classes .*new.csv\n", output.out)
+    assert "classified: 51 of 51 images" in output.err
+    assert "note: broken.jpg is skipped" in output.err
     assert len(table(made)) == 51
 
 

@@ -156,9 +156,9 @@ def test_another_setting_or_other_images_start_clean(place: Place, tmp_path: Pat
     mine = tmp_path / "out"
     shutil.copytree(place.root / "photos/out", mine, symlinks=True)
     place.discover(str(mine), seed=1)
-    said = capsys.readouterr().out
-    assert "with different seed; it is kept until this one is complete" in said
-    assert "cached views" not in said
+    output = capsys.readouterr().out
+    assert "with different seed; it is kept until this one is complete" in output
+    assert "cached views" not in output
     assert len(list(mine.glob("work/images-*/features-*/run-*"))) == 1
     photos = tmp_path / "photos"
     shutil.copytree(place.root / "photos", photos, symlinks=True, ignore=shutil.ignore_patterns("out"))
@@ -167,9 +167,9 @@ def test_another_setting_or_other_images_start_clean(place: Place, tmp_path: Pat
         place.discover(str(mine), folder=photos, classes=90)
     assert (mine / "predictions.csv").exists()  # refused before anything was touched
     place.discover(str(mine), folder=photos)
-    said = capsys.readouterr().out
-    assert "with different images, seed" in said
-    assert "cached views" in said
+    output = capsys.readouterr().out
+    assert "with different images, seed" in output
+    assert "cached views" in output
     assert len(list(mine.glob("work/images-*"))) == 1
 
 

@@ -77,7 +77,7 @@ def test_all_labelled(place: Place, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("written", "said"),
+    ("written", "message"),
     [
         (["a.jpge"], "labels 1 image that is not in {photos}: line 3 'a.jpge' (did you mean 'a.jpg'?); write paths"),
         (
@@ -99,13 +99,13 @@ def test_all_labelled(place: Place, tmp_path: Path) -> None:
         (["D:/Foto 103.jpg"], "line 3 'D:/Foto 103.jpg'; write paths relative to that folder"),
     ],
 )
-def test_labels_of_images_that_are_not_there(place: Place, tmp_path: Path, written: list[str], said: str) -> None:
+def test_labels_of_images_that_are_not_there(place: Place, tmp_path: Path, written: list[str], message: str) -> None:
     there = ("a.jpg", "b.jpg", "Foto 102.jpg", "sub/Foto 101.jpg", "a/d.jpg", "b/d.jpg", "c/d.jpg")
     photos, paths = photos_of(tmp_path / "photos", *there)
     labels = place.labels("path,class\nb.jpg,wren\n" + "".join(f"{path},ant\n" for path in written))
     with pytest.raises(UserError) as raised:
         read_labels(labels, photos, paths)
-    assert said.format(photos=photos) in str(raised.value)
+    assert message.format(photos=photos) in str(raised.value)
 
 
 def test_columns_that_are_swapped(place: Place, tmp_path: Path) -> None:
@@ -167,9 +167,11 @@ def test_labels_in_another_unicode_form(place: Place, tmp_path: Path, on_disk: s
     photos, paths = photos_of(tmp_path / on_disk, f"{on_disk}/{on_disk}.png", "a.png", "b.png")
     full = str(photos).replace(on_disk, written)
     labels = place.labels(f"path,class\n./{written}/{written}.png,{NFC}\n{full}/a.png,{NFD}\nb.png,wren\n")
-    of, said = read_labels(labels, photos, paths)
+    of, notes = read_labels(labels, photos, paths)
     assert of == {f"{on_disk}/{on_disk}.png": NFC, "a.png": NFC, "b.png": "wren"}
-    assert said == [f"other.csv: classes written in more than one Unicode form, which count as one class each: '{NFC}'"]
+    assert notes == [
+        f"other.csv: classes written in more than one Unicode form, which count as one class each: '{NFC}'"
+    ]
 
 
 def test_a_class_of_one_form_keeps_its_name(place: Place, tmp_path: Path) -> None:
@@ -180,9 +182,9 @@ def test_a_class_of_one_form_keeps_its_name(place: Place, tmp_path: Path) -> Non
 def test_two_files_whose_names_differ_in_their_unicode_form(place: Place, tmp_path: Path) -> None:
     photos, paths = photos_of(tmp_path / "photos", f"{NFC}-{NFC}.png", f"{NFD}-{NFD}.png")
     labels = place.labels(f"path,class\n{NFC}-{NFC}.png,ant\n{NFD}-{NFD}.png,bee\n")
-    of, said = read_labels(labels, photos, paths)
+    of, notes = read_labels(labels, photos, paths)
     assert of == {f"{NFC}-{NFC}.png": "ant", f"{NFD}-{NFD}.png": "bee"}
-    assert said == [f"different images whose names differ only in their Unicode form: '{NFC}-{NFC}.png'"]
+    assert notes == [f"different images whose names differ only in their Unicode form: '{NFC}-{NFC}.png'"]
     with pytest.raises(
         UserError, match=r"matches '.*\\u0308.*' and 'K\\xe4fer.*photos, which differ only in their Unicode"
     ):
@@ -202,9 +204,9 @@ def test_labels_of_files_that_are_left_out(place: Place, tmp_path: Path) -> None
     photos, paths = photos_of(tmp_path / "photos", "a.png", "b.png", "c.HEIC", f"{NFD}.heif", ".d.png", ".e/f.png")
     left_out = ["c.HEIC", f"{NFC}.heif", ".d.png", ".e/f.png"]
     lines = "".join(f"{path},lark\n" for path in left_out)
-    of, said = read_labels(place.labels(f"path,class\na.png,wren\n{lines}"), photos, paths)
+    of, notes = read_labels(place.labels(f"path,class\na.png,wren\n{lines}"), photos, paths)
     assert of == {"a.png": "wren"}
-    assert said == [
+    assert notes == [
         "other.csv: ignored the labels of files that are hidden or have an unsupported format: "
         f"{', '.join(map(repr, left_out))}; save them as JPEG to include them",
         "no labelled image of lark can be read, so it is not a known class",

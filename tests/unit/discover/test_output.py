@@ -18,9 +18,9 @@ OLD, NEW = {"images": "1", "seed": 0}, {"images": "1", "seed": 1}
 WRITTEN = {"old": set(RESULTS), "new": set(RESULTS) - {"unreadable.csv"}}  # all images can be read now
 
 
-def compute(out: Path, asked: dict[str, Any], name: str, images: str = "images-1") -> None:
+def compute(out: Path, request: dict[str, Any], name: str, images: str = "images-1") -> None:
     """A request from its beginning to its results, all of them files that hold `name`."""
-    output = Output(out, asked)
+    output = Output(out, request)
     output.check()
     output.claim()
     output.begin()
@@ -60,7 +60,7 @@ def test_results_that_fail_halfway_leave_the_old_ones(tmp_path: Path) -> None:
     assert not new.exists()
     assert results(tmp_path) == dict.fromkeys(WRITTEN["old"], "old")
     assert runs(tmp_path) == {"run-old"}
-    compute(tmp_path, OLD, "old")  # asked again, it leaves what the other one has computed
+    compute(tmp_path, OLD, "old")  # request again, it leaves what the other one has computed
     assert place.is_dir()
 
 
@@ -83,11 +83,11 @@ def test_whole_results_of_the_same_request_and_code_are_told(tmp_path: Path) -> 
 
 
 def test_what_differs_is_told_by_the_options_of_the_command(tmp_path: Path, capsys: Any) -> None:
-    asked = {"images": "1", "classes": 4, "preset": "quick", "crop": 96, "resize": 110, "seed": 0}
-    compute(tmp_path, asked, "old")
-    Output(tmp_path, asked | {"preset": "long", "crop": 224, "resize": 256}).begin()
+    request = {"images": "1", "classes": 4, "preset": "quick", "crop": 96, "resize": 110, "seed": 0}
+    compute(tmp_path, request, "old")
+    Output(tmp_path, request | {"preset": "long", "crop": 224, "resize": 256}).begin()
     assert "with different preset, size; it is kept" in capsys.readouterr().out
-    Output(tmp_path, asked | {"lr": 0.1}).begin()  # of a version with another value
+    Output(tmp_path, request | {"lr": 0.1}).begin()  # of a version with another value
     assert "with different lr; it is kept" in capsys.readouterr().out
 
 
@@ -176,6 +176,6 @@ def test_room_for_both_is_checked(tmp_path: Path) -> None:
     compute(tmp_path, OLD, "old")
     with pytest.raises(UserError, match=r"packing 9 images needs [\d,]+ MB more; free space"):
         Output(tmp_path, OLD).require_space(2**60, "packing 9 images")
-    said = f"{re.escape(str(tmp_path))} has .* packing 9 images in addition to the discovery that is kept there"
-    with pytest.raises(UserError, match=said):
+    message = f"{re.escape(str(tmp_path))} has .* packing 9 images in addition to the discovery that is kept there"
+    with pytest.raises(UserError, match=message):
         Output(tmp_path, NEW).require_space(2**60, "packing 9 images")

@@ -64,19 +64,19 @@ def test_backbones_bring_their_sizes() -> None:
     ("images", "batch", "k"), [(5, 5, 2), (40, 16, 8), (300, 37, 10), (1024, 128, 10), (9999, 128, 10)]
 )
 def test_small_sets_have_small_batches(images: int, batch: int, k: int) -> None:
-    made, said = fitted(chosen("long", None, None, None), images)
+    made, notes = fitted(chosen("long", None, None, None), images)
     assert (made["batch_size"], made["k"], made["epochs"]) == (batch, k, 200)
-    assert bool(said) == (images < 1024)
+    assert bool(notes) == (images < 1024)
     assert estimate_of(images, 2, 1)["most"] == min(200, max(images // 4, 4))
 
 
 @pytest.mark.parametrize(("images", "epochs"), [(5, 600), (40, 200), (2889, 26), (12_800, 6), (100_000, 5)])
 def test_a_length_in_steps_becomes_epochs(images: int, epochs: int) -> None:
-    made, said = fitted(chosen("quick", None, None, None) | {"steps": 600}, images)
+    made, notes = fitted(chosen("quick", None, None, None) | {"steps": 600}, images)
     assert (made["epochs"], made["teacher_warmup_epochs"]) == (epochs, epochs // 5)
     assert "steps" not in made
     assert "T_warm" not in made
-    assert not any("epochs" in line for line in said)
+    assert not any("epochs" in line for line in notes)
     full = fitted(chosen("long", None, None, None) | {"steps": 600, "epochs": 5}, images)[0]
     assert (full["epochs"], full["T_warm"]) == (epochs, epochs // 4)
 

@@ -45,9 +45,9 @@ def test_half_of_the_classes_with_enough_labels_are_hidden() -> None:
     ],
 )
 def test_too_few_labels_for_a_check(labels: dict[str, int], views: int, reason: str) -> None:
-    said = skipped({"view_bank": views, "preset": "long"}, split_of(labels))
-    assert said.endswith(reason)
-    assert bool(said) == bool(reason)
+    text = skipped({"view_bank": views, "preset": "long"}, split_of(labels))
+    assert text.endswith(reason)
+    assert bool(text) == bool(reason)
 
 
 def result(own: tuple[float, float, float], clustering: tuple[float, float, float]) -> dict[str, Any]:

@@ -153,8 +153,8 @@ def test_a_class_in_two_unicode_forms_is_one(tmp_path: Path, old: str | None) ->
     assert scores(found) == [80, 100, pytest.approx(200 / 3)]
     assert (found["classes"], found["old_classes"], found["clusters_found"]) == (2, 1, 3)
     assert found["histogram"][NFC] == 2
-    said = f": classes written in more than one Unicode form, which count as one class each: '{NFC}'"
-    assert found["notes"] == [f"{file}{said}" for file in files]
+    note = f": classes written in more than one Unicode form, which count as one class each: '{NFC}'"
+    assert found["notes"] == [f"{file}{note}" for file in files]
 
 
 def test_classes_that_differ_only_between_files(tmp_path: Path) -> None:

@@ -147,9 +147,9 @@ def test_every_undecodable_image_is_listed(tmp_path: Path) -> None:
     (tmp_path / "images" / broken[2]).unlink()
     with pytest.raises(UserError) as raised:
         pack("cub", tmp_path / "images", names, 24, tmp_path / "store.npz", 2)
-    said = str(raised.value)
-    assert "\n" not in said
-    assert said.startswith(f"3 of {len(names)} images cannot be used (all listed in ")
+    message = str(raised.value)
+    assert "\n" not in message
+    assert message.startswith(f"3 of {len(names)} images cannot be used (all listed in ")
     listed = (tmp_path / "store.undecodable.txt").read_text().splitlines()
     assert [line.split("\t")[0] for line in listed] == broken
     assert "cannot be decoded" in listed[0]
@@ -204,8 +204,8 @@ def test_killed_many_times_it_ends_the_same(tmp_path: Path) -> None:
     journal.write_text(journal.read_text() + '{"shapes": [[1')  # torn by a kill in the middle of a line
     (tmp_path / ".store.part").open("ab").write(b"torn")
     done = packing(tmp_path / "images", out, 1)
-    told = done.communicate(timeout=60)[0].decode()
-    assert told.split()[-1] == whole
+    output = done.communicate(timeout=60)[0].decode()
+    assert output.split()[-1] == whole
     assert pixels_file(out).read_bytes() == pixels_file(tmp_path / "whole.npz").read_bytes()
     assert not journal.exists()
 

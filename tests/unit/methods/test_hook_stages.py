@@ -78,7 +78,7 @@ def test_a_stage_is_a_training_before_epoch_0(tmp_path: Path) -> None:
     loop.train(row, StepInputs(views, labels, "float32", 0))
     assert all(torch.equal(value, net.state_dict()[name]) for name, value in made.row.network.state_dict().items())
     assert made.row.history == row.history
-    assert len(recorder.asked) == 2 * STAGE_STEPS + 3 * STEPS
+    assert len(recorder.calls) == 2 * STAGE_STEPS + 3 * STEPS
     assert checkpoint.load(tmp_path / "stage-whole.pt", "ctxgcd-state")["history"] == stage.history
     # No step of the stage sees what one of the training sees, nor draws what it draws.
     assert isinstance(stage.method, Before)
@@ -86,7 +86,7 @@ def test_a_stage_is_a_training_before_epoch_0(tmp_path: Path) -> None:
     assert isinstance(row.method, Staged)
     drawn = [{float(torch.rand((), generator=b.stream("own"))) for b in m.seen} for m in (stage.method, row.method)]
     assert (len(drawn[0]), len(drawn[1]), drawn[0] & drawn[1]) == (2 * STAGE_STEPS, 3 * STEPS, set())
-    firsts = [recorder.asked[i][0].tolist()[:8] for i in (0, 2 * STAGE_STEPS)]
+    firsts = [recorder.calls[i][0].tolist()[:8] for i in (0, 2 * STAGE_STEPS)]
     assert firsts[0] != firsts[1]
 
 

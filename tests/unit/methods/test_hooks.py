@@ -71,7 +71,7 @@ def test_losses_see_the_planned_groups(tmp_path: Path) -> None:
     method, (bank, _, labels) = made.row.method, made_up()
     assert isinstance(method, Grouped)
     assert len(method.seen) == len(method.planned) == 3 * STEPS
-    asked = iter(recorder.asked)
+    asked = iter(recorder.calls)
     for number, (batch, step) in enumerate(zip(method.seen, method.planned, strict=True)):
         epoch = number // STEPS
         assert (batch.epoch, batch.step, batch.steps, batch.seed) == (epoch, number % STEPS, STEPS, 0)
@@ -184,7 +184,7 @@ def test_heads_train_in_training_mode_and_the_tail_does_not(tmp_path: Path) -> N
     assert net.norm.num_batches_tracked == 2 * 3 * STEPS
     again, _ = resumed_run(tmp_path, Normed, STEPS + 3)
     assert equal(again, made)
-    assert len(recorder.asked) == 3 * STEPS
+    assert len(recorder.calls) == 3 * STEPS
 
 
 class AveragedNetwork(Network):
@@ -237,7 +237,7 @@ def test_after_step_changes_buffers_that_are_carried(tmp_path: Path) -> None:
     assert not torch.equal(net.average, method.directions[0])
     assert [batch for batch, _ in method.kept] == method.seen
     first, (_, kept) = network(0), method.kept[0]
-    assert torch.equal(kept["logits"], first(recorder.asked[0][1]).logits)
+    assert torch.equal(kept["logits"], first(recorder.calls[0][1]).logits)
     assert not kept["logits"].requires_grad
     saved = checkpoint.load(tmp_path / "whole.pt", "ctxgcd-state")["network"]
     assert torch.equal(saved["average"], net.average)
@@ -287,7 +287,7 @@ def test_a_look_gives_the_features_of_now_and_moves_nothing(tmp_path: Path) -> N
     made, recorder = whole_run(tmp_path / "looking", Looking)
     plain, expected = whole_run(tmp_path / "plain", Normed)
     assert equal(made, plain)
-    for (ids, views), (own_ids, own_views) in zip(recorder.asked, expected.asked, strict=True):
+    for (ids, views), (own_ids, own_views) in zip(recorder.calls, expected.calls, strict=True):
         assert torch.equal(ids, own_ids)
         assert torch.equal(views, own_views)
 
@@ -327,7 +327,7 @@ def test_history_and_shares_use_the_weights_of_the_step(tmp_path: Path) -> None:
         for term in ("info_nce", "cls"):
             assert row[term] == pytest.approx(sum(of[term] for of in of_epoch) / STEPS, rel=1e-5)
         assert row["threshold"] == 0.5 + epoch
-        spreads = [float(views.std()) for _, views in recorder.asked[epoch * STEPS : (epoch + 1) * STEPS]]
+        spreads = [float(views.std()) for _, views in recorder.calls[epoch * STEPS : (epoch + 1) * STEPS]]
         assert row["spread"] == pytest.approx(sum(spreads) / STEPS, rel=1e-5)
     assert [of["epoch"] for of in made.row.shares] == [0, 2]
     for of in made.row.shares:

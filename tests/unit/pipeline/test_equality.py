@@ -144,29 +144,29 @@ def test_the_command_declares_what_changed_since_a_revision(tmp_path: Path) -> N
         "ctxgcd.errors": "ctxgcd.errors does not belong to the code of any step (sentences for users); remove it",
         "ctxgcd.losses.info_nce": "ctxgcd.losses.info_nce does not differ from HEAD; remove it, or if the change is",
     }.items():
-        status, said = declare("--reason", "x", "--only", word)
-        assert status == 2, said
-        assert expected in said
-    status, said = declare("--reason", "an unused name", "--only", ENTROPY)
+        status, output = declare("--reason", "x", "--only", word)
+        assert status == 2, output
+        assert expected in output
+    status, output = declare("--reason", "an unused name", "--only", ENTROPY)
     assert status == 0
-    assert "1 module declared equal: ctxgcd.losses.entropy\n" in said
-    assert "commit ctxgcd/pipeline/equal_code.csv with the change" in said
-    assert "  training of simgcd: ctxgcd/losses/distill.py changed, ctxgcd/losses/moved.py is new\n" in said
+    assert "1 module declared equal: ctxgcd.losses.entropy\n" in output
+    assert "commit ctxgcd/pipeline/equal_code.csv with the change" in output
+    assert "  training of simgcd: ctxgcd/losses/distill.py changed, ctxgcd/losses/moved.py is new\n" in output
     assert step() != before
     # The further word is one behind --only too.
-    status, said = declare(
+    status, output = declare(
         "--reason", "moved", "--only", "ctxgcd.losses.distill", "ctxgcd.losses.moved=ctxgcd.losses.distill"
     )
-    assert status == 0, said
-    assert "2 modules declared equal" in said
-    assert "the code of every step is equal" in said
+    assert status == 0, output
+    assert "2 modules declared equal" in output
+    assert "the code of every step is equal" in output
     assert step() == before
     assert declare("--reason", "again")[1].startswith("nothing to declare")
     git("commit", "-q", "-a", "-m", "the change")
     git("add", "--all")
     git("commit", "-q", "-m", "the new module")
-    status, said = declare("--reason", "too late")
+    status, output = declare("--reason", "too late")
     assert status == 2
-    assert "no module differs from HEAD; if the change is committed, give the revision before it" in said
+    assert "no module differs from HEAD; if the change is committed, give the revision before it" in output
     shutil.rmtree(place / ".git")
     assert "unknown revision 'HEAD': fatal: not a git repository" in declare("--reason", "x")[1]

@@ -12,7 +12,7 @@ from ctxgcd.config import Params, parse
 from ctxgcd.pipeline.identity import content_hash, identity, read_estimate
 from ctxgcd.pipeline.resolve import resolve
 from tests.helpers.params import edited
-from tests.helpers.refusals import told
+from tests.helpers.refusals import error_of
 
 OF_IMAGES = {
     *("split.seed", "split.labelled_share", "benchmarks.cub.classes", "backbones.dino_vitb16.mean"),
@@ -176,8 +176,8 @@ def test_an_estimate_is_read_from_its_file(tmp_path: Path) -> None:
         '{"K": "12"}',
     ):
         file.write_text(text)
-        assert "delete it and run the same command again" in told(lambda: read_estimate(file))
-    assert "none.json cannot be read" in told(lambda: read_estimate(tmp_path / "none.json"))
+        assert "delete it and run the same command again" in error_of(lambda: read_estimate(file))
+    assert "none.json cannot be read" in error_of(lambda: read_estimate(tmp_path / "none.json"))
 
 
 def test_a_content_hash_stays_and_knows_no_order_of_keys() -> None:

@@ -16,7 +16,7 @@ from ctxgcd.pipeline.possible import check_k, check_requested
 from ctxgcd.pipeline.resolve import limits_of, resolve
 from ctxgcd.pipeline.runs import Run
 from tests.helpers.params import edited
-from tests.helpers.refusals import told
+from tests.helpers.refusals import error_of
 
 # -- what a split cannot have ----------------------------------------------------------------------------
 
@@ -84,7 +84,7 @@ IMPOSSIBLE: list[tuple[str, Any, str, list[str]]] = [
 )
 def test_impossible_runs(committed: dict[str, Any], place: str, value: Any, row: str, words: list[str]) -> None:
     changed = edited(committed, place, value)
-    sentence = told(lambda: resolve(changed, "cub", row, 0))
+    sentence = error_of(lambda: resolve(changed, "cub", row, 0))
     assert sentence.startswith(f"benchmark cub, row {row}: ")
     assert not [word for word in words if word not in sentence], sentence
 
@@ -104,11 +104,13 @@ def test_own_images_that_are_not_counted_yet(committed: dict[str, Any], tmp_path
         return edited(committed, "benchmarks.birds", {**own, "overrides": {"epochs": epochs}, "methods": methods})
 
     for wrong in ({"T_warm": 200}, {"T_warm": 15, "epochs": 4}):
-        sentence = told(lambda wrong=wrong: resolve(params(**wrong), "birds", "full-paper", 0))  # type: ignore[misc]
+        sentence = error_of(lambda wrong=wrong: resolve(params(**wrong), "birds", "full-paper", 0))  # type: ignore[misc]
         assert sentence.startswith("benchmark birds, row full-paper: L_n and L_c would have no effect")
-    assert "must be at most neighbour_images (128)" in told(lambda: resolve(params(k=129), "birds", "full-paper", 0))
-    asked = [Run("birds", row, seed) for row in ("kmeans", "simgcd", "full-paper") for seed in (0, 1)]
-    found = json.loads(limits_of(params(), [*asked, Run("cub", "simgcd", 0)]))
+    assert "must be at most neighbour_images (128)" in error_of(
+        lambda: resolve(params(k=129), "birds", "full-paper", 0)
+    )
+    requested = [Run("birds", row, seed) for row in ("kmeans", "simgcd", "full-paper") for seed in (0, 1)]
+    found = json.loads(limits_of(params(), [*requested, Run("cub", "simgcd", 0)]))
     assert [(one["benchmark"], one["row"]) for one in found] == [
         ("birds", row) for row in ("full-paper", "kmeans", "simgcd")
     ]
@@ -120,8 +122,8 @@ def test_only_requested_runs_of_the_benchmark_are_refused(params: Params, monkey
     monkeypatch.setenv("CTXGCD_RUNS", json.dumps([one | {"K": 4} for one in limits]))
     check_requested("cub", 128)
     check_requested("scars", 1)
-    assert "row simgcd: batch_size 128 exceeds the 127 training images" in told(lambda: check_requested("cub", 127))
-    assert "row kmeans: K is 4 but there are only 3" in told(lambda: check_requested("cub", 3))
+    assert "row simgcd: batch_size 128 exceeds the 127 training images" in error_of(lambda: check_requested("cub", 127))
+    assert "row kmeans: K is 4 but there are only 3" in error_of(lambda: check_requested("cub", 3))
 
 
 def test_what_is_just_possible(committed: dict[str, Any]) -> None:
@@ -141,7 +143,7 @@ def test_new_classes_are_divided_by_frozen_features_where_an_adapter_is_trained(
     usual = resolve(params, "cub", "simgcd", 0)
     assert usual == resolve(params, "cub", "simgcd+new_by=classifier", 0) | {"row": "simgcd"}
     assert "new_by" not in usual  # the default is in no identity
-    words = told(lambda: targets.check(params, ["results/runs/cub/simgcd+new_by=kmeans/seed0/run.json"]))
+    words = error_of(lambda: targets.check(params, ["results/runs/cub/simgcd+new_by=kmeans/seed0/run.json"]))
     assert words == (
         "benchmark cub, row simgcd+new_by=kmeans: new_by is kmeans, which divides New classes by the features of a "
         "frozen backbone; set tail to adapter"
@@ -149,7 +151,7 @@ def test_new_classes_are_divided_by_frozen_features_where_an_adapter_is_trained(
 
 
 def test_k_of_one_has_no_neighbour(params: Params) -> None:
-    assert "greater than or equal to 2" in told(lambda: resolve(params, "cub", "full-paper+k=1", 0))
+    assert "greater than or equal to 2" in error_of(lambda: resolve(params, "cub", "full-paper+k=1", 0))
 
 
 def test_a_row_that_a_benchmark_cannot_have_is_refused_when_it_is_asked_for(committed: dict[str, Any]) -> None:
@@ -160,4 +162,4 @@ def test_a_row_that_a_benchmark_cannot_have_is_refused_when_it_is_asked_for(comm
     assert targets.check(params, ["results/main_ssb.csv"]) == []
     assert targets.check(params, ["results/ablation_fashion.csv", "check_data"]) == []
     for target in ("demo", "results/main_fashion.csv"):
-        assert "only 2000 training images" in told(lambda target=target: targets.check(params, [target]))  # type: ignore[misc]
+        assert "only 2000 training images" in error_of(lambda target=target: targets.check(params, [target]))  # type: ignore[misc]

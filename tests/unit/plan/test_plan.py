@@ -150,8 +150,8 @@ def test_a_damaged_line_of_the_bench_is_left_out(params: Params, capsys: pytest.
     file.write_text(text.replace(",4.365,", f",{ours},"))
     rate = measured(params).rate("cub", p)
     assert (rate.baseline, rate.contextual) == (4.06, 4.06)  # of the line that is left
-    told = f"'training step, baseline phase, exact, float32' is skipped, because ours is '{ours}'"
-    assert capsys.readouterr().err.startswith(f"warning: {file}: {told}")
+    warning = f"'training step, baseline phase, exact, float32' is skipped, because ours is '{ours}'"
+    assert capsys.readouterr().err.startswith(f"warning: {file}: {warning}")
 
 
 @pytest.mark.parametrize("content", [b"", b"\x00\xff\n", b"work,unit\na,b\n"])
@@ -261,7 +261,7 @@ def test_done_runs_cost_nothing_and_every_run_is_listed(demo: Params) -> None:
         write_plan(demo, runs, Path("plan.csv"))
     other = resolve(demo, "fashion", "simgcd", 2) | {"lr": 9.0}
     finish(demo, Run("fashion", "simgcd", 2), 36.0, parameters=other)
-    said = write_plan(demo, [*runs, *runs], Path("work/plan.csv"))
+    text = write_plan(demo, [*runs, *runs], Path("work/plan.csv"))
     with open("work/plan.csv", encoding="utf-8", newline="") as file:
         rows = list(csv.DictReader(file))
     assert len(rows) == 15 + 1  # five rows, three seeds, and what they share
@@ -272,8 +272,8 @@ def test_done_runs_cost_nothing_and_every_run_is_listed(demo: Params) -> None:
     assert hours["simgcd", "2"] == pytest.approx(0.01)
     shared = next(row for row in rows if row["row"] == KEPT)
     assert int(shared["views"]) == 13_000
-    assert "fashion    simgcd             0-2       2         1            0.0         0.010" in said
-    assert f"measured: 3 runs of simgcd on fashion; {CPU}" in said
+    assert "fashion    simgcd             0-2       2         1            0.0         0.010" in text
+    assert f"measured: 3 runs of simgcd on fashion; {CPU}" in text
     assert write_plan(demo, [], Path("none.csv")) == "These targets need no run."
 
 

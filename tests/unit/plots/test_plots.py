@@ -170,12 +170,12 @@ def test_sensitivity_shows_measured_filled_and_published_hollow(drawn: list[Any]
     ]
 
 
-@pytest.mark.parametrize(("seeds", "said"), [(3, "mean ± std over seeds"), (1, "one seed")])
+@pytest.mark.parametrize(("seeds", "text"), [(3, "mean ± std over seeds"), (1, "one seed")])
 def test_the_title_of_a_sensitivity_figure_says_what_is_drawn(
-    drawn: list[Any], tmp_path: Path, seeds: int, said: str
+    drawn: list[Any], tmp_path: Path, seeds: int, text: str
 ) -> None:
     sensitivity_curves(sensitivity_frame().assign(n=seeds), tmp_path / "s.png", "Sensitivity")
-    assert drawn[0].get_suptitle() == f"Sensitivity ({said})"
+    assert drawn[0].get_suptitle() == f"Sensitivity ({text})"
 
 
 def test_sensitivity_without_published_values_or_runs(drawn: list[Any], tmp_path: Path) -> None:

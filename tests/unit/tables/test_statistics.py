@@ -123,9 +123,9 @@ def test_seeds_whose_projections_collapsed_are_named() -> None:
     metrics[5]["collapsed"] = True  # full-paper, seed 2
     frame = statistics(metrics, pairs={"full-paper": "simgcd", "full-mended": "simgcd"}, benchmark="cub50")
     assert list(frame["collapsed"]) == ["2", ""]
-    told = [note for note in statistics_listing(frame, "Title").notes if note.startswith("Collapsed")]
-    assert len(told) == 1
-    assert told[0].endswith("had almost no effect): Full method (paper): seed 2.")
+    notes = [note for note in statistics_listing(frame, "Title").notes if note.startswith("Collapsed")]
+    assert len(notes) == 1
+    assert notes[0].endswith("had almost no effect): Full method (paper): seed 2.")
 
 
 def test_audit_of_every_published_row() -> None:
@@ -174,10 +174,10 @@ def test_any_row_can_be_compared_with_any_other() -> None:
     assert [float(v) for v in frame["all_per_seed"][1].split()] == pytest.approx([1.0, 0.9, 0.8])
     listing = statistics_listing(frame, "Title")
     assert listing.lines[0][0] == "Full method (paper), K = 60 against Full method (paper)"
-    said = (
+    note = (
         "K = 60 (given) against 50: Full method (paper), K = 60; 50 (true) against 60: Full method (paper), tau = 1.0."
     )
-    assert listing.notes[-1] == said
+    assert listing.notes[-1] == note
 
 
 # -- size of the terms -----------------------------------------------------------------------------------

@@ -20,11 +20,11 @@ def means(*values: float) -> pd.DataFrame:
 def test_verify_tells_equal_near_and_far() -> None:
     reference = means(60.0, 70.0)
     for value, equal, largest, good in ((70.0, 4, "0.00", True), (71.5, 2, "1.50", True), (67.9, 2, "2.10", False)):
-        said, found = verdict({"main": compare(means(60.0, value), reference, "main")})
+        text, found = verdict({"main": compare(means(60.0, value), reference, "main")})
         assert found == good
-        assert f"main: {equal} of 4 means equal, max. difference {largest} points" in said
-        assert ("NOT all within 2 points" in said) == (not good)
-        assert ("(row1, unlabelled v2, all_mean)" in said) == (value != 70.0)
+        assert f"main: {equal} of 4 means equal, max. difference {largest} points" in text
+        assert ("NOT all within 2 points" in text) == (not good)
+        assert ("(row1, unlabelled v2, all_mean)" in text) == (value != 70.0)
 
 
 def test_verify_refuses_other_rows() -> None:

@@ -38,7 +38,7 @@ def test_resumed_is_uninterrupted(tmp_path: Path, changes: dict[str, Any], epoch
     again, rest = training(tmp_path, changes, start=5 if epochs_done else None)
     again.train()
     assert equal(again, whole)
-    assert len(rest.asked) == len(recorder.asked) - calls
+    assert len(rest.calls) == len(recorder.calls) - calls
     ids = torch.arange(IMAGES + TEST)
     assert torch.equal(again.features(ids), whole.features(ids))
 
@@ -47,7 +47,7 @@ def test_a_finished_state_is_not_trained_again(tmp_path: Path) -> None:
     first, _ = trained(tmp_path, "a.pt")
     again, recorder = training(tmp_path, {}, start=5, name="a.pt")
     again.train()
-    assert not recorder.asked
+    assert not recorder.calls
     assert equal(first, again)
 
 
@@ -119,7 +119,7 @@ def test_divergence_ends_in_a_sentence_and_keeps_the_state(
 
     def diverging(net: Network, of: Batch) -> Losses:
         found = own(net, of)
-        if len(recorder.asked) == 3 * (IMAGES // 8) - 2:  # a step of epoch 2, after which no term is finite
+        if len(recorder.calls) == 3 * (IMAGES // 8) - 2:  # a step of epoch 2, after which no term is finite
             found = Losses({**found.terms, "cls": found.terms["cls"] * value})
         return found
 

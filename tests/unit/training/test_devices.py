@@ -60,5 +60,5 @@ def test_a_card_is_the_same_whatever_its_number_is(monkeypatch: pytest.MonkeyPat
 def test_the_started_processes_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
     with borrowed_devices(2) as held:
         monkeypatch.setenv("LOCAL_RANK", "1")
-        with borrowed_devices(2) as told:
-            assert told == held == [torch.device("cuda", 0), torch.device("cuda", 1)]
+        with borrowed_devices(2) as devices:
+            assert devices == held == [torch.device("cuda", 0), torch.device("cuda", 1)]

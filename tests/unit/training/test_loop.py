@@ -158,7 +158,7 @@ def test_one_step_is_that_of_plain_sgd(tmp_path: Path) -> None:
     before = {name: value.clone() for name, value in made.row.network.state_dict().items()}
     made.train()
     after = made.row.network.state_dict()
-    ids, rows = recorder.asked[0]
+    ids, rows = recorder.calls[0]
     net = network(0)
     batch = Batch({"sampled": Rows(rows, ids, made_up()[2][ids])})
     weighted(made.row.method.losses(net, batch).terms, made.row.method.weights(batch)).backward()
@@ -185,7 +185,7 @@ def test_methods_of_one_seed_see_the_same(tmp_path: Path) -> None:
         made.train()
         seen[name] = recorder.of(8)
         steps = IMAGES // 8
-        around = len(recorder.asked) - len(seen[name])
+        around = len(recorder.calls) - len(seen[name])
         assert len(seen[name]) == 5 * steps
         assert around == {"simgcd": 0, "early": 5 * steps}.get(name, 3 * steps)
     for name in cases:
@@ -240,8 +240,8 @@ def test_released_trains_simgcd_and_its_cluster_term_alone(tmp_path: Path) -> No
 
 def test_collapse_is_the_info_nce_of_chance() -> None:
     method: Method = Full(parameters(batch_size=128))
-    alike = torch.ones(256, 8) + torch.arange(8)
-    assert method.collapsed({"loss": 0.0, "info_nce": float(info_nce(alike, 1.0))})
+    equal = torch.ones(256, 8) + torch.arange(8)
+    assert method.collapsed({"loss": 0.0, "info_nce": float(info_nce(equal, 1.0))})
     apart = torch.randn(256, 8, generator=torch.Generator().manual_seed(0))
     assert not method.collapsed({"loss": 0.0, "info_nce": float(info_nce(apart, 1.0))})
     assert not method.collapsed({"loss": 0.0})  # a method without that term

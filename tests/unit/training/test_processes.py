@@ -159,10 +159,10 @@ def test_what_all_meet_is_told_once_and_a_lost_one_in_a_sentence(tmp_path: Path)
         time.sleep(0.2)
     (other,) = (int(one) for one in running(tmp_path / "paper") if int(one) != first.pid)
     os.kill(other, signal.SIGKILL)
-    told = first.communicate(timeout=60)[1]
+    errors = first.communicate(timeout=60)[1]
     assert first.returncode == 2
-    assert "error: another process of this training has ended; run the same command again" in told
-    assert "Traceback" not in told
+    assert "error: another process of this training has ended; run the same command again" in errors
+    assert "Traceback" not in errors
 
 
 def running(out: Path) -> list[str]:

@@ -48,14 +48,14 @@ def test_neighbour_lists(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, recipr
     assert all((lists != torch.arange(IMAGES)[:, None]).all() for lists in found)
     assert not torch.equal(found[0], found[1])
     assert not torch.equal(found[1], found[2])
-    asked = [ids for ids, _ in recorder.of(12)]
-    assert [ids.tolist() for ids in asked] == [ids.tolist() for ids in used]
-    for step, ids in enumerate(asked):
+    batches = [ids for ids, _ in recorder.of(12)]
+    assert [ids.tolist() for ids in batches] == [ids.tolist() for ids in used]
+    for step, ids in enumerate(batches):
         lists = found[step // (IMAGES // 8)]
         for query in ids.view(3, 4):
             assert query[1:].tolist() == lists[query[0], :3].tolist()
         assert len(ids.view(3, 4)[:, 0].unique()) == 3
-    assert len({tuple(ids.view(3, 4)[:, 0].tolist()) for ids in asked}) > 15  # of 21 draws
+    assert len({tuple(ids.view(3, 4)[:, 0].tolist()) for ids in batches}) > 15  # of 21 draws
 
 
 def test_methods_get_the_images_of_their_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -125,11 +125,11 @@ def test_each_method_trains_an_adapter_after_the_frozen_backbone(tmp_path: Path,
     assert {name for name in network if name.startswith("tail.")} == {"tail.weight", "tail.bias"}
     assert network["tail.weight"].shape == (DIM, DIM)
     assert network["tail.weight"].abs().max() > 0
-    told = json.loads((made / "run.json").read_text(encoding="utf-8"))
-    assert told["trainable"]["tail.weight"] == [DIM, DIM]
-    assert "tail_blocks" not in told["parameters"]
+    record = json.loads((made / "run.json").read_text(encoding="utf-8"))
+    assert record["trainable"]["tail.weight"] == [DIM, DIM]
+    assert "tail_blocks" not in record["parameters"]
     assert len(pd.read_csv(made / "assignments.csv")) == int((place.split.role != "labelled").sum())
-    sizes = told["shares"][0]["terms"]["info_nce"]
+    sizes = record["shares"][0]["terms"]["info_nce"]
     assert 0 < sizes["tail_gradient"] < sizes["gradient"]
     features = np.load(made / "embeddings.npz")["features"].astype(np.float32)
     kept = np.load(place.folder / "test_view-float32.npy")[(place.split.role == "unlabelled").to_numpy()]

@@ -60,16 +60,16 @@ def split() -> pd.DataFrame:
     return pd.DataFrame({"id": IMAGES, **of}).astype(DTYPES)
 
 
-@pytest.mark.parametrize("told", [True, False], ids=["beside its sum", "alone"])
-def test_a_split_is_refused_wherever_it_was_cut(tmp_path: Path, told: bool) -> None:
+@pytest.mark.parametrize("hashed", [True, False], ids=["beside its sum", "alone"])
+def test_a_split_is_refused_wherever_it_was_cut(tmp_path: Path, hashed: bool) -> None:
     file = tmp_path / "a.csv"
-    write_split(split(), file, tmp_path / ("a.sha256" if told else "elsewhere"))
+    write_split(split(), file, tmp_path / ("a.sha256" if hashed else "elsewhere"))
     pd.testing.assert_frame_equal(read_split(file), split())
     whole = file.read_bytes()
     for length in range(len(whole)):
         cut = whole[:length]
         file.write_bytes(cut)
-        if told or not (cut.startswith(whole[: whole.index(b"\n") + 1]) and cut.endswith(b"\n")):
+        if hashed or not (cut.startswith(whole[: whole.index(b"\n") + 1]) and cut.endswith(b"\n")):
             assert refused(lambda: read_split(file), file)
 
 

@@ -70,9 +70,9 @@ def test_a_stopped_job_leaves_nothing_half_written(tmp_path: Path, number: signa
     process = started(out)
     process.send_signal(number)
     process.send_signal(number)
-    _, told = process.communicate(timeout=10)
+    _, errors = process.communicate(timeout=10)
     assert process.returncode == 130
-    assert told == "interrupted; finished work is kept, and running the same command again resumes from there\n"
+    assert errors == "interrupted; finished work is kept, and running the same command again resumes from there\n"
     assert [path.name for path in tmp_path.iterdir()] == ["out.txt"]
     assert out.read_text() == "as it was"
 

@@ -207,28 +207,28 @@ def test_a_change_of_code_runs_what_it_computes(another: Project, name: str) -> 
     edit, trained, others = CODE[name]
     edit(another)
     targets = ["all_tables", CURVES, *(f"{folder_of(run)}/metrics.json" for run in BESIDE)]
-    told = another.call("why", *targets)
-    assert told.code == 0, told.output
-    reasons = dict(re.findall(r"^(\S+/\S+/seed\d+): (.*)$", told.output, re.MULTILINE))
+    result = another.call("why", *targets)
+    assert result.code == 0, result.output
+    reasons = dict(re.findall(r"^(\S+/\S+/seed\d+): (.*)$", result.output, re.MULTILINE))
     assert {(b, r, int(seed[4:])) for b, r, seed in (run.split("/") for run in reasons)} == trained
-    jobs = dict(re.findall(r"(\w+) (\d+)", told.output.partition("; other jobs: ")[2]))
+    jobs = dict(re.findall(r"(\w+) (\d+)", result.output.partition("; other jobs: ")[2]))
     expected = {"score": len(trained)} | others
     assert {rule: int(jobs.get(rule, 0)) for rule in LISTED} == {rule: expected.get(rule, 0) for rule in LISTED}
     what = {"a class list": "its split is made again (its class list changed)"}.get(name, f"{name} changed")
     if name == "the training script":
         what = "workflow/scripts/train_run.py changed"
-    assert all(what in reason for reason in reasons.values()), told.output
+    assert all(what in reason for reason in reasons.values()), result.output
 
 
 def test_a_split_that_stays_gives_its_runs_back(another: Project) -> None:
     """As `why` says."""
     added("ctxgcd/benchmarks/readers/aircraft.py")(another)
     target = "results/runs/aircraft/full-paper/seed0/metrics.json"
-    told = another.call("why", target).output
+    output = another.call("why", target).output
     reason = (
         "its split is made again (ctxgcd/benchmarks/readers/aircraft.py changed); a finished run is cached in work/"
     )
-    assert f"aircraft/full-paper/seed0: {reason}" in told
+    assert f"aircraft/full-paper/seed0: {reason}" in output
     made = another.call("--cores", "2", target)
     assert made.code == 0, made.output
     assert "this run is already finished; copied from work/runs/" in made.output
@@ -253,11 +253,11 @@ def test_declared_equality_runs_nothing(another: Project) -> None:
     assert "the code of every step is equal" in done.stdout
     # What was made before the change stands; what was made between is of equal code and is copied.
     assert another.dry("all_tables").trainings == {("aircraft", "full-paper", 0)}
-    told = another.call("why", target).output
-    assert "1 run would be made, 0 up to date" in told
+    output = another.call("why", target).output
+    assert "1 run would be made, 0 up to date" in output
     assert (
-        "a finished run with equal code is cached in work/runs/" in told
-        or "a finished run is cached in work/runs/" in told
+        "a finished run with equal code is cached in work/runs/" in output
+        or "a finished run is cached in work/runs/" in output
     )
     again = another.call("--cores", "2", target)
     assert again.code == 0, again.output

@@ -17,7 +17,7 @@ from ctxgcd.benchmarks.fetching.download import download
 from ctxgcd.errors import UserError
 from ctxgcd.utils import progress
 from tests.helpers.processes import wait_for
-from tests.helpers.refusals import told
+from tests.helpers.refusals import error_of
 from tests.helpers.server import CONTENT, ELSEWHERE, Behaviour, sha256, start
 
 
@@ -31,7 +31,7 @@ def get(server: Behaviour, folder: Path, **options: Any) -> bytes:
 
 def refused(server: Behaviour, folder: Path, **options: Any) -> str:
     """Return the one sentence of a download that cannot succeed."""
-    sentence = told(lambda: get(server, folder, **options))
+    sentence = error_of(lambda: get(server, folder, **options))
     assert not (folder / "a.tgz").exists()
     return sentence
 
@@ -48,9 +48,9 @@ def know(server: Behaviour, folder: Path) -> None:
 
 def test_plain_download(server: Behaviour, tmp_path: Path) -> None:
     assert get(server, tmp_path / "new" / "folder", expected_bytes=len(CONTENT)) == CONTENT
-    assert server.asked == [None]
+    assert server.requested == [None]
     assert get(server, tmp_path / "new" / "folder") == CONTENT
-    assert server.asked == [None]  # the checked file is there
+    assert server.requested == [None]  # the checked file is there
 
 
 def test_a_download_that_fails_leaves_no_empty_folder(server: Behaviour, tmp_path: Path) -> None:
@@ -82,7 +82,7 @@ def test_slow_server_and_progress(
 def test_cut_connections_go_on_where_they_stopped(server: Behaviour, tmp_path: Path) -> None:
     server.cuts = [100_000, 50_000, 0, 120_000]
     assert get(server, tmp_path) == CONTENT
-    assert server.asked == [None, "bytes=100000-", "bytes=150000-", "bytes=150000-", "bytes=270000-"]
+    assert server.requested == [None, "bytes=100000-", "bytes=150000-", "bytes=150000-", "bytes=270000-"]
     assert server.sent == len(CONTENT)
     assert server.log[1]["If-Range"] == '"1"'
 
@@ -90,8 +90,8 @@ def test_cut_connections_go_on_where_they_stopped(server: Behaviour, tmp_path: P
 def test_reset_connections(server: Behaviour, tmp_path: Path) -> None:
     server.cuts, server.reset = [100_000, 50_000, 120_000], True
     assert get(server, tmp_path) == CONTENT
-    assert server.asked[0] is None
-    assert len(server.asked) == 4
+    assert server.requested[0] is None
+    assert len(server.requested) == 4
 
 
 def test_more_cuts_than_retries_as_long_as_bytes_come(server: Behaviour, tmp_path: Path) -> None:
@@ -104,7 +104,7 @@ def test_stalled_connection(server: Behaviour, tmp_path: Path) -> None:
     before = time.monotonic()
     assert get(server, tmp_path, stall=0.5) == CONTENT
     assert time.monotonic() - before < 8
-    assert server.asked == [None, "bytes=100000-"]
+    assert server.requested == [None, "bytes=100000-"]
 
 
 def test_server_that_ignores_ranges(server: Behaviour, tmp_path: Path) -> None:
@@ -145,7 +145,7 @@ def test_part_of_unknown_origin_is_dropped(server: Behaviour, tmp_path: Path, re
         text = "{" if record == "broken" else '{"address": "http://other/a.tgz", "version": null}'
         (tmp_path / "a.tgz.part.json").write_text(text)
     assert get(server, tmp_path) == CONTENT
-    assert server.asked == [None]
+    assert server.requested == [None]
 
 
 @pytest.mark.parametrize(("kept", "asked"), [(len(CONTENT), 1), (len(CONTENT) + 5, 2)])
@@ -214,14 +214,14 @@ def test_server_that_announces_more_than_it_sends(server: Behaviour, tmp_path: P
 def test_server_that_announces_no_length(server: Behaviour, tmp_path: Path) -> None:
     server.length, server.cuts = False, [100_000]
     assert get(server, tmp_path, expected_bytes=len(CONTENT)) == CONTENT
-    assert server.asked == [None, "bytes=100000-"]
+    assert server.requested == [None, "bytes=100000-"]
 
 
 @pytest.mark.parametrize("value", ["bytes 0-399999/400000", "bytes 7-9/*", "nonsense", "bytes */400000"])
 def test_odd_range_starts_again(server: Behaviour, tmp_path: Path, value: str) -> None:
     server.cuts, server.headers = [100_000], {"Content-Range": value}
     assert get(server, tmp_path) == CONTENT
-    assert server.asked == [None, "bytes=100000-", None]
+    assert server.requested == [None, "bytes=100000-", None]
 
 
 def test_range_of_unknown_total(server: Behaviour, tmp_path: Path) -> None:
@@ -244,7 +244,7 @@ def test_endless_redirect_is_one_sentence(server: Behaviour, tmp_path: Path) -> 
 def test_redirect_keeps_the_range(server: Behaviour, tmp_path: Path) -> None:
     server.moved, server.cuts = "/elsewhere/b.tgz", [100_000]
     assert get(server, tmp_path) == CONTENT
-    assert server.asked == [None, None, "bytes=100000-", "bytes=100000-"]
+    assert server.requested == [None, None, "bytes=100000-", "bytes=100000-"]
 
 
 def test_full_disk_keeps_the_part(server: Behaviour, tmp_path: Path) -> None:
@@ -286,5 +286,5 @@ def test_killed_download_fetches_nothing_twice(server: Behaviour, tmp_path: Path
     assert 150_000 < kept < len(CONTENT)
     server.delay = 0.0
     assert get(server, tmp_path) == CONTENT
-    assert server.asked == [None, f"bytes={kept}-"]
+    assert server.requested == [None, f"bytes={kept}-"]
     assert server.given[1] == len(CONTENT) - kept

@@ -45,8 +45,8 @@ def test_an_image_that_may_not_be_read(tmp_path: Path) -> None:
     bound = [] if os.getuid() else ["setpriv", "--bounding-set", "-dac_override,-dac_read_search"]
     command = [*bound, sys.executable, "-c", code]
     done = subprocess.run(command, cwd=tmp_path, env=ENVIRONMENT, capture_output=True, text=True, check=False)
-    said = "a.png cannot be read (Permission denied); check its permissions or remove it"
-    assert done.stderr.splitlines()[-1] == f"ctxgcd.errors.UserError: {said}"
+    message = "a.png cannot be read (Permission denied); check its permissions or remove it"
+    assert done.stderr.splitlines()[-1] == f"ctxgcd.errors.UserError: {message}"
 
 
 def test_a_panorama_is_read_and_a_bomb_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

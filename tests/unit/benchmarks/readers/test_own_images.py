@@ -248,8 +248,8 @@ def listing(text: str) -> Callable[[Path], dict[str, Any]]:
     ],
 )
 def test_what_goes_wrong_is_one_sentence(folder: Path, fault: Callable[[Path], Any], words: list[str]) -> None:
-    said = problem(fault(folder))
-    assert not [word for word in words if word not in said], said
+    message = problem(fault(folder))
+    assert not [word for word in words if word not in message], message
 
 
 def test_latin_1_is_named(folder: Path) -> None:
