@@ -81,12 +81,12 @@ def test_every_image_loads(page: Page) -> None:
     assert page.run("[...document.images].filter(image => !image.complete || image.naturalWidth === 0).length") == 0
 
 
-def test_nothing_is_asked_of_a_network(page: Page, report: Path) -> None:
+def test_no_network_requests(page: Page, report: Path) -> None:
     urls = [event["request"]["url"] for event in page.of("Network.requestWillBeSent")]
     assert [url for url in urls if not url.startswith("data:")] == [report.resolve().as_uri()]
 
 
-def test_the_page_itself_could_not_load_anything(page: Page) -> None:
+def test_the_content_security_policy_blocks_external_resources(page: Page) -> None:
     """Its policy holds: a picture from elsewhere and a script that was not there are refused."""
     page.run(
         "new Promise(done => { const image = new Image(); image.onerror = done; image.onload = done;"
@@ -108,7 +108,7 @@ def test_names_are_texts(page: Page) -> None:
 
 
 @pytest.mark.parametrize("word", ["All", "Method"])
-def test_a_click_sorts_and_another_turns_round(page: Page, word: str) -> None:
+def test_a_click_sorts_and_a_second_click_reverses(page: Page, word: str) -> None:
     sort = "[...document.querySelectorAll('table.sortable')].map(table => table.caption.textContent)"
     table = page.run(sort).index("Clustering accuracy (v2, percent) on the unlabelled images of mine")
     heads = page.run(
@@ -134,7 +134,7 @@ def test_the_keyboard_sorts_too(page: Page) -> None:
     assert page.run("document.querySelector('table.sortable th').getAttribute('aria-sort')") == "ascending"
 
 
-def test_gaps_stay_at_the_end(page: Page) -> None:
+def test_missing_values_are_sorted_last(page: Page) -> None:
     """The main table over several benchmarks has runs of the first one alone; its columns are behind two headings."""
     captions = page.run("[...document.querySelectorAll('table.sortable')].map(table => table.caption.textContent)")
     table = next(n for n, caption in enumerate(captions) if "Stanford Cars" in caption)
@@ -145,7 +145,7 @@ def test_gaps_stay_at_the_end(page: Page) -> None:
     assert set(texts(page, table, 5)) == {"–"}
 
 
-def test_a_phone_scrolls_down_alone(chromium: Page, report: Path) -> None:
+def test_a_phone_scrolls_only_vertically(chromium: Page, report: Path) -> None:
     chromium.open(report, PHONE)
     chromium.run("document.querySelectorAll('details').forEach(details => { details.open = true })")
     assert chromium.run("document.documentElement.scrollWidth") == PHONE
@@ -157,7 +157,7 @@ def test_a_phone_scrolls_down_alone(chromium: Page, report: Path) -> None:
     assert chromium.run("parseFloat(getComputedStyle(document.body).fontSize)") >= 16
 
 
-def test_the_pointer_tells_an_image(page: Page) -> None:
+def test_hovering_shows_the_image(page: Page) -> None:
     page.hover(".embedding use:nth-of-type(8)")
     data = json.loads(page.run("document.querySelector('.embedding script').textContent"))
     true = data["colourings"]["true class"]
@@ -169,7 +169,7 @@ def test_the_pointer_tells_an_image(page: Page) -> None:
     assert page.run(f"{box}.right") <= page.run("document.documentElement.clientWidth")
 
 
-def test_colours_follow_the_choice(page: Page) -> None:
+def test_colours_change_with_the_selected_property(page: Page) -> None:
     fills = "[...document.querySelectorAll('.embedding use')].map(mark => mark.getAttribute('fill'))"
     data = json.loads(page.run("document.querySelector('.embedding script').textContent"))["colourings"]
     for number, name in ((2, "matched class"), (1, "true class")):
@@ -178,7 +178,7 @@ def test_colours_follow_the_choice(page: Page) -> None:
         assert page.run("document.querySelectorAll('.legend:not([hidden])').length") == 1
 
 
-def test_a_link_opens_what_it_leads_to(chromium: Page, report: Path) -> None:
+def test_a_link_opens_its_folded_section(chromium: Page, report: Path) -> None:
     chromium.open(report, DESK)
     folded = "document.querySelector('main details:not([open])')"
     chromium.click(f"nav a[href='#{chromium.run(folded + '.id')}']")

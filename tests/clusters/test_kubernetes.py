@@ -32,7 +32,7 @@ def pod() -> dict[str, Any]:
     return spec
 
 
-def test_it_asks_for_eight_gpus_and_the_volume(pod: dict[str, Any]) -> None:
+def test_it_requests_eight_gpus_and_the_volume(pod: dict[str, Any]) -> None:
     (container,) = pod["containers"]
     assert pod["restartPolicy"] == "Never"
     assert container["resources"] == {
@@ -104,7 +104,7 @@ def submitted(tmp_path_factory: pytest.TempPathFactory) -> tuple[Project, Cluste
     return project, cluster, call(project, cluster, "--keep-going", *wanted, "--preemptible-retries", "1")
 
 
-def test_a_training_asks_for_one_gpu(submitted: tuple[Project, Cluster, Result]) -> None:
+def test_a_training_requests_one_gpu(submitted: tuple[Project, Cluster, Result]) -> None:
     """Its whole Job, but for the command."""
     project, cluster, result = submitted
     assert cluster.jobs, result.output
@@ -150,7 +150,7 @@ def test_a_training_of_eight_processes_is_one_container(submitted: tuple[Project
     assert f" --directory {project.folder} " in command
 
 
-def test_what_needs_no_gpu_asks_for_none(submitted: tuple[Project, Cluster, Result]) -> None:
+def test_jobs_without_gpu_request_none(submitted: tuple[Project, Cluster, Result]) -> None:
     _, cluster, _ = submitted
     (score,) = cluster.posted("score", "benchmark=aircraft")
     (store,) = cluster.posted("image_store", "benchmark=scars")
@@ -163,7 +163,7 @@ def test_what_needs_no_gpu_asks_for_none(submitted: tuple[Project, Cluster, Resu
     }
 
 
-def test_trainings_alone_are_sent_again(submitted: tuple[Project, Cluster, Result]) -> None:
+def test_only_trainings_are_submitted_again(submitted: tuple[Project, Cluster, Result]) -> None:
     _, cluster, result = submitted
     assert result.code != 0
     assert len(cluster.posted("train", "benchmark=cub")) == 2
@@ -183,7 +183,7 @@ def test_time_limits_are_those_of_slurm(submitted: tuple[Project, Cluster, Resul
     assert not any("activeDeadlineSeconds" in job["spec"] for job in cluster.jobs.values())
 
 
-def test_snakemake_in_a_pod_may_do_what_the_plugin_does(submitted: tuple[Project, Cluster, Result]) -> None:
+def test_the_role_of_the_head_pod_permits_the_calls_of_the_plugin(submitted: tuple[Project, Cluster, Result]) -> None:
     """The rights that head.yaml gives, beside everything that the cluster was asked."""
     _, role, binding, head = yaml.safe_load_all((PROFILES / "kubernetes" / "head.yaml").read_text())
     rights = {(verb, resource) for rule in role["rules"] for resource in rule["resources"] for verb in rule["verbs"]}
@@ -221,7 +221,7 @@ def carried_out(tmp_path_factory: pytest.TempPathFactory) -> tuple[Project, Clus
     return project, cluster, call(project, cluster, f"{RUN}/run.json")
 
 
-def test_a_training_whose_pod_was_killed_goes_on_in_the_next(carried_out: tuple[Project, Cluster, Result]) -> None:
+def test_a_training_resumes_after_its_pod_was_killed(carried_out: tuple[Project, Cluster, Result]) -> None:
     project, cluster, result = carried_out
     first, second = cluster.posted("train", "benchmark=fashion")
     ends = [cluster.exit_codes[job["metadata"]["name"]] for job in (first, second)]
@@ -239,7 +239,7 @@ def test_packed_images_are_not_copied_into_the_pod(carried_out: tuple[Project, C
     assert {str(file) for file in stores.iterdir() if file.suffix in (".npz", ".pixels")} <= set(linked)
 
 
-def test_a_training_ends_itself_when_its_time_is_over(carried_out: tuple[Project, Cluster, Result]) -> None:
+def test_a_training_stops_itself_at_its_time_limit(carried_out: tuple[Project, Cluster, Result]) -> None:
     """The first pod's command, for another seed, on the volume's own files and with next to no time."""
     project, _, result = carried_out
     (command,) = re.findall(r"python workflow/scripts/train_run.py .* --minutes 240 .*(?= 2>&1)", result.output)

@@ -80,7 +80,7 @@ def submitted(tmp_path_factory: pytest.TempPathFactory) -> tuple[Queue, Result]:
     return queue, result
 
 
-def test_a_training_asks_for_one_gpu(submitted: tuple[Queue, Result]) -> None:
+def test_a_training_requests_one_gpu(submitted: tuple[Queue, Result]) -> None:
     job = submitted[0].jobs("train", "cub_simgcd_0")[0]
     assert " ".join(job["options"]) == (
         "--parsable --export=ALL -A birds -p many_gpus -t 240 --mem 32000 --nodes=1 --cpus-per-gpu=4 --gpus=a100:1"
@@ -95,7 +95,7 @@ def test_a_training_of_eight_processes_is_one_task(submitted: tuple[Queue, Resul
     )
 
 
-def test_what_needs_no_gpu_asks_for_none(submitted: tuple[Queue, Result]) -> None:
+def test_jobs_without_gpu_request_none(submitted: tuple[Queue, Result]) -> None:
     (job,) = submitted[0].jobs("score", "aircraft_simgcd_0")
     assert " ".join(job["options"]) == (
         "--parsable --export=ALL -A birds -p common -t 60 --mem 8000 --nodes=1 --ntasks=1 --cpus-per-task=1"
@@ -106,14 +106,14 @@ def test_what_needs_no_gpu_asks_for_none(submitted: tuple[Queue, Result]) -> Non
     )
 
 
-def test_trainings_alone_are_sent_again(submitted: tuple[Queue, Result]) -> None:
+def test_only_trainings_are_submitted_again(submitted: tuple[Queue, Result]) -> None:
     queue, result = submitted
     assert result.code != 0
     assert len(queue.jobs("train", "cub_simgcd_0")) == 2
     assert len(queue.jobs("score", "aircraft_simgcd_0")) == 1
 
 
-def test_a_training_has_time_enough(params: Params) -> None:
+def test_the_time_limit_of_a_training_is_sufficient(params: Params) -> None:
     """Twice what the longest of each benchmark takes at the rate that `plan` assumes, over all attempts."""
     profile = yaml.safe_load(PROFILE.read_text())
     assert profile["preemptible-retries"] + 1 == ATTEMPTS
@@ -167,7 +167,7 @@ def carried_out(tmp_path_factory: pytest.TempPathFactory) -> tuple[Project, Queu
     return project, queue, queue.call(project, "profiles/slurm", "--keep-going", *wanted, forked=False)
 
 
-def test_a_training_whose_time_is_over_goes_on_after_its_last_epoch(carried_out: tuple[Project, Queue, Result]) -> None:
+def test_a_training_resumes_after_its_time_limit(carried_out: tuple[Project, Queue, Result]) -> None:
     project, queue, result = carried_out
     assert [job["state"] for job in queue.jobs("train", "fashion_simgcd_0")] == ["TIMEOUT", "COMPLETED"], result.output
     log = (project.folder / "work/logs/train/fashion/simgcd/seed0.log").read_text()
@@ -181,7 +181,7 @@ def test_the_step_of_a_training_is_one_task(carried_out: tuple[Project, Queue, R
     assert ["-n1", "--cpu-bind=q", "--cpus-per-gpu=4", "--gpus=1", "--nodes=1"] in steps
 
 
-def test_a_mistake_is_told_in_its_sentence_and_once(carried_out: tuple[Project, Queue, Result]) -> None:
+def test_an_error_message_is_printed_once(carried_out: tuple[Project, Queue, Result]) -> None:
     _, queue, result = carried_out
     assert result.code != 0
     assert re.search(
@@ -192,6 +192,6 @@ def test_a_mistake_is_told_in_its_sentence_and_once(carried_out: tuple[Project, 
     assert job["state"] == "FAILED"
 
 
-def test_the_executor_is_no_part_of_a_run(carried_out: tuple[Project, Queue, Result]) -> None:
+def test_a_run_does_not_depend_on_the_executor(carried_out: tuple[Project, Queue, Result]) -> None:
     """What went through the queue is finished for a call without it, too."""
     assert "Nothing to be done" in carried_out[0].dry(f"{RUN}/metrics.json").output

@@ -34,7 +34,7 @@ def test_dvc_yaml_fits_params() -> None:
     assert run(ROOT, "python", WRITE, "--check").returncode == 0
 
 
-def test_a_stale_dvc_yaml_is_told_in_one_sentence(unmade: Path, tmp_path: Path) -> None:
+def test_an_outdated_dvc_yaml_is_refused_in_one_line(unmade: Path, tmp_path: Path) -> None:
     shutil.copy(unmade / "params.yaml", tmp_path / "params.yaml")
     change_params(tmp_path, tables={"main_cub": ["cub"]})
     done = run(unmade, "python", WRITE, "--check", "--params", str(tmp_path / "params.yaml"))
@@ -63,7 +63,7 @@ def test_each_result_has_one_owner(unmade: Path) -> None:
     assert outs.keys() - {"results/data_check.txt"} == files | folders
 
 
-def test_missing_data_is_told_before_any_training(unmade: Path) -> None:
+def test_missing_data_is_reported_before_any_training(unmade: Path) -> None:
     done = run(unmade, "dvc", "repro")
     assert done.returncode != 0
     benchmarks = yaml.safe_load((unmade / "params.yaml").read_text())["all_tables"]["ablation"]
@@ -73,7 +73,7 @@ def test_missing_data_is_told_before_any_training(unmade: Path) -> None:
     assert not (unmade / "work" / "runs").exists()
 
 
-def test_raw_data_travel_through_a_remote(tmp_path: Path) -> None:
+def test_raw_data_can_be_shared_through_a_remote(tmp_path: Path) -> None:
     """`dvc add`, push, a fresh clone, pull: the split is the same, byte by byte."""
     folder = fresh_copy(tmp_path / "project")
     git(folder, "init", "--quiet")

@@ -57,7 +57,7 @@ def test_a_new_training_leaves_the_cache_as_it_was(project: Path, link: str) -> 
     assert (project / RUN / "history.csv").read_bytes() != before[project / RUN / "history.csv"]
 
 
-def test_killed_and_interrupted_it_goes_on(made: Path, project: Path) -> None:
+def test_a_killed_and_an_interrupted_call_are_resumed(made: Path, project: Path) -> None:
     """Killed in the first epochs, interrupted in later ones, finished: the numbers of a run that nothing disturbed."""
     shutil.rmtree(project / RUN.parent)
     shutil.rmtree(project / "work" / "runs", ignore_errors=True)

@@ -56,7 +56,7 @@ def test_a_clone_has_nothing_to_do_until_a_value_changes(published: Path, tmp_pa
     assert trainings(folder) == ROWS
 
 
-def test_a_changed_value_leaves_its_runs_out(published: Path, tmp_path: Path) -> None:
+def test_runs_with_a_changed_value_are_not_restored(published: Path, tmp_path: Path) -> None:
     folder = clone(published, tmp_path / "clone")
     change_params(folder, benchmarks={"fashion": {"settings": {"default": {"full": {"tau": 0.25}}}}})
     output = succeed(folder, *RESTORE)
@@ -66,7 +66,7 @@ def test_a_changed_value_leaves_its_runs_out(published: Path, tmp_path: Path) ->
     assert not (folder / "results/main_fashion.csv").exists()  # of runs that are not asked for
 
 
-def test_a_step_that_fails_brings_back_what_was_taken_out(published: Path, tmp_path: Path) -> None:
+def test_a_failed_step_moves_removed_files_back(published: Path, tmp_path: Path) -> None:
     folder = clone(published, tmp_path / "clone")
     change_params(folder, benchmarks={"fashion": {"settings": {"default": {"full": {"tau": 0.25}}}}})
     snakefile = (folder / "Snakefile").read_text()
@@ -209,7 +209,7 @@ def test_a_restore_killed_at_any_time_loses_no_run(step_fails: bool, trained_ane
 
 
 @pytest.mark.usefixtures("work")
-def test_what_was_made_since_a_killed_restore_stays(capsys: pytest.CaptureFixture[str]) -> None:
+def test_results_made_after_a_killed_restore_are_kept(capsys: pytest.CaptureFixture[str]) -> None:
     write_run("old")
     Path("results/a.csv").write_text("old")
     with suppress(KeyboardInterrupt), taken_out() as take_out:
@@ -246,7 +246,7 @@ def test_a_failed_step_replaces_tables_but_no_run(capsys: pytest.CaptureFixture[
 
 
 @pytest.mark.usefixtures("work")
-def test_an_empty_folder_is_no_run_made_since(capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_empty_folder_does_not_count_as_a_new_run(capsys: pytest.CaptureFixture[str]) -> None:
     """Snakemake makes the folder of a training that fails."""
     write_run("old")
     with suppress(KeyboardInterrupt), taken_out() as take_out:
@@ -257,7 +257,7 @@ def test_an_empty_folder_is_no_run_made_since(capsys: pytest.CaptureFixture[str]
     assert not capsys.readouterr().out
 
 
-def test_lr_leaves_all_out_and_scoring_none(published: Path, tmp_path: Path) -> None:
+def test_a_changed_lr_removes_all_runs_and_changed_scoring_none(published: Path, tmp_path: Path) -> None:
     folder = clone(published, tmp_path / "clone")
     code = folder / "ctxgcd" / "evaluation" / "scores.py"
     code.write_text(code.read_text() + "\nCHANGED = True\n")
@@ -281,7 +281,7 @@ def test_lr_leaves_all_out_and_scoring_none(published: Path, tmp_path: Path) -> 
         ("parameters", {}, "other parameters (row is"),
     ],
 )
-def test_a_difference_is_said_in_words(
+def test_differences_are_described(
     made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, key: str, value: Any, reason: str
 ) -> None:
     shutil.copytree(made / "results", tmp_path / "results")
@@ -295,7 +295,7 @@ def test_a_difference_is_said_in_words(
     assert difference(params, simgcd) == "its run.json is missing or damaged"
 
 
-def test_an_estimate_made_in_another_way_leaves_its_runs_out(
+def test_runs_with_an_outdated_estimate_are_not_restored(
     made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = Path(Run("fashion", "simgcd+K=estimated", 0).folder)
@@ -305,7 +305,7 @@ def test_an_estimate_made_in_another_way_leaves_its_runs_out(
     assert reason.startswith("its K must be estimated again (results/estimates/fashion.json is missing")
 
 
-def test_what_cannot_be_pulled_is_told_in_one_sentence(published: Path, tmp_path: Path) -> None:
+def test_a_failed_pull_is_reported_in_one_line(published: Path, tmp_path: Path) -> None:
     folder = clone(published, tmp_path / "clone")
 
     def message() -> str:

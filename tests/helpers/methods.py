@@ -107,7 +107,7 @@ def written_baseline(out: Outputs, labels: Tensor, p: dict[str, Any]) -> dict[st
     return {"loss": l_rep + l_cls, **terms}
 
 
-def asks_for_neighbours(method: SimGCD, epoch: int) -> bool:
+def has_neighbours(method: SimGCD, epoch: int) -> bool:
     """Whether the steps of an epoch have neighbour images, all of them or none."""
     points = torch.randn(140, DIM, generator=torch.Generator().manual_seed(epoch))
     look = Look(

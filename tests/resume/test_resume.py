@@ -56,7 +56,7 @@ def test_the_results_are_those_of_an_uninterrupted_run(clean: Path, tmp_path: Pa
     assert not list(folder.rglob("*.tmp*"))
 
 
-def test_a_value_changed_and_changed_back_finds_its_runs(clean: Path) -> None:
+def test_changing_a_value_back_reuses_its_runs(clean: Path) -> None:
     before, file = results(clean), clean / "params.yaml"
     text = file.read_text()
     params = yaml.safe_load(text)

@@ -58,7 +58,7 @@ def test_any_bit_and_any_name_counts(
 
 
 @pytest.mark.parametrize("checkout", ["no-such-revision", "docs"])
-def test_what_is_no_checkout_is_refused(checkout: str) -> None:
+def test_a_folder_without_a_checkout_is_refused(checkout: str) -> None:
     command = [sys.executable, "workflow/scripts/compare_checkouts.py", ".", checkout]
     done = subprocess.run(command, cwd=ROOT, env={"PYTHONPATH": str(ROOT)}, capture_output=True, text=True)
     assert done.returncode == 2

@@ -40,7 +40,7 @@ def test_committed_file_is_valid(committed: dict[str, Any]) -> None:
     assert params.model_dump(by_alias=True) == committed  # nothing added, nothing dropped, nothing converted
 
 
-def test_numbers_read_alike_by_old_and_new_yaml(committed: dict[str, Any]) -> None:
+def test_numbers_are_the_same_in_yaml_1_1_and_1_2(committed: dict[str, Any]) -> None:
     """`1e-3` is a string to one reader and a number to the other; so are `on`, `010` and their kind."""
     text = (ROOT / "params.yaml").read_text(encoding="utf-8")
     ruamel = pytest.importorskip("ruamel.yaml")
@@ -164,7 +164,7 @@ def test_refused(committed: dict[str, Any], place: str, value: Any, words: list[
     assert raised.value.__suppress_context__  # no pydantic trace below the sentence
 
 
-def test_each_fault_is_told(committed: dict[str, Any]) -> None:
+def test_each_error_is_reported(committed: dict[str, Any]) -> None:
     """Those of methods' sections once the rest is right."""
     change(committed, "methods.full.k", "ten")
     change(committed, "methods.gcd.head_dim", 0)  # `stated` and benchmarks change other values of it
@@ -184,7 +184,7 @@ def test_each_fault_is_told(committed: dict[str, Any]) -> None:
         parse(committed)
 
 
-def test_whole_numbers_serve_as_numbers(committed: dict[str, Any]) -> None:
+def test_integers_are_accepted_as_floats(committed: dict[str, Any]) -> None:
     change(committed, f"{PAPER}.lr", 1)
     change(committed, "methods.full.lambda_n", 0)
     found = parse(committed)
@@ -209,7 +209,7 @@ WITH_DEFAULTS |= {
 }
 
 
-def test_fields_with_a_default_are_few_and_written_all_the_same(committed: dict[str, Any]) -> None:
+def test_fields_with_a_default_are_few_and_written(committed: dict[str, Any]) -> None:
     sections, seen, found = [Params, *(entry.values for entry in METHODS.values())], set(), {}
     while sections:
         model = sections.pop()
@@ -240,7 +240,7 @@ def test_unreadable_files(tmp_path: Path, text: str | None, words: str) -> None:
     assert "\n" not in str(raised.value)
 
 
-def test_a_script_ends_with_the_sentence_alone(committed: dict[str, Any]) -> None:
+def test_a_script_prints_only_the_message(committed: dict[str, Any]) -> None:
     """The way from a wrong value to the terminal: one line on stderr, status 2."""
     change(committed, f"{PAPER}.crop", 300)
     script = "import json, sys\nfrom ctxgcd.config import parse\nfrom ctxgcd.utils.reporting import reported\n"
@@ -271,13 +271,13 @@ def test_a_key_given_twice_is_refused(tmp_path: Path) -> None:
         ("tables", "main_fashion-x", ["fashion"], "letters, digits and _"),
     ],
 )
-def test_tables_that_cannot_be(committed: dict[str, Any], section: str, key: str, value: Any, words: str) -> None:
+def test_impossible_tables(committed: dict[str, Any], section: str, key: str, value: Any, words: str) -> None:
     committed[section][key] = value
     with pytest.raises(UserError, match=words):
         parse(committed)
 
 
-def test_values_that_cannot_be(committed: dict[str, Any]) -> None:
+def test_impossible_values(committed: dict[str, Any]) -> None:
     committed["benchmarks"]["fashion"]["overrides"] = {"backbone": "nope"}
     with pytest.raises(UserError, match="unknown backbone 'nope'"):
         parse(committed)

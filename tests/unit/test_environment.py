@@ -137,7 +137,7 @@ def test_what_pip_does_not_read_of_pyproject_does_nothing(checkout: Checkout) ->
     assert checkout.make().startswith("pyproject.toml changed; ")
 
 
-def test_a_changed_lock_makes_another_beside(checkout: Checkout) -> None:
+def test_a_changed_lock_makes_another_environment(checkout: Checkout) -> None:
     checkout.make()
     (first,) = checkout.made()
     kept = checkout.folder / first
@@ -159,7 +159,7 @@ def test_a_changed_lock_makes_another_beside(checkout: Checkout) -> None:
     assert checkout.tool() == "one==1"
 
 
-def test_what_make_runs_keeps_its_environment(checkout: Checkout) -> None:
+def test_running_recipes_keep_their_environment(checkout: Checkout) -> None:
     """A recipe runs the folder and not the link, so that what it imports later is not another environment's."""
     checkout.make()
     folder = checkout.environment.resolve()
@@ -226,7 +226,7 @@ def test_two_calls_make_one_environment(checkout: Checkout) -> None:
     assert second == f"waiting for another process that makes {name}\n"
 
 
-def test_a_pip_that_outlives_its_call_is_waited_for(checkout: Checkout) -> None:
+def test_make_waits_for_a_pip_that_outlives_its_call(checkout: Checkout) -> None:
     checkout.write("how", "wait")
     call = subprocess.Popen(
         [PYTHON, "-m", "workflow.scripts.make_environment", ".venv"], cwd=checkout.folder, env=checkout.variables()
@@ -245,7 +245,7 @@ def test_a_pip_that_outlives_its_call_is_waited_for(checkout: Checkout) -> None:
     assert checkout.tool() == "one==1"
 
 
-def test_a_folder_of_the_former_makefile_is_used_on(checkout: Checkout) -> None:
+def test_a_folder_of_the_former_makefile_is_still_used(checkout: Checkout) -> None:
     checkout.made_before()
     checkout.write("how", "fail")
     os.utime(checkout.folder / "requirements.lock", (time.time() + 99, time.time() + 99))
@@ -253,7 +253,7 @@ def test_a_folder_of_the_former_makefile_is_used_on(checkout: Checkout) -> None:
     assert not checkout.environment.is_symlink()
 
 
-def test_a_folder_of_the_former_makefile_gives_way_when_the_new_one_is_complete(checkout: Checkout) -> None:
+def test_a_folder_of_the_former_makefile_is_replaced_when_the_new_one_is_complete(checkout: Checkout) -> None:
     checkout.made_before()
     checkout.write("requirements.lock", "one==2")
     checkout.write("how", "fail")
@@ -296,7 +296,7 @@ def test_an_environment_elsewhere(checkout: Checkout) -> None:
     assert f'"{place.resolve()}/bin"/python -m pytest' in checkout.make(f"VENV={place}", "-n", "test")
 
 
-def test_a_python_that_is_gone_or_too_old_is_told(checkout: Checkout) -> None:
+def test_a_missing_or_too_old_python_is_refused(checkout: Checkout) -> None:
     checkout.make()
     python = checkout.environment / "bin/python"
     python.unlink()
@@ -311,7 +311,7 @@ def test_a_python_that_is_gone_or_too_old_is_told(checkout: Checkout) -> None:
     )
 
 
-def test_a_folder_that_cannot_be_written_is_told(checkout: Checkout) -> None:
+def test_a_folder_that_is_not_writable_is_refused(checkout: Checkout) -> None:
     (checkout.folder / "file").touch()
     output = checkout.make("VENV=file/env", "environment", code=2)
     assert output.startswith("error: file/env cannot be read or written (Not a directory); check the folder")

@@ -74,7 +74,7 @@ def test_every_local_link_of_the_documents_exists() -> None:
     assert not broken
 
 
-def test_no_text_names_a_page_that_is_not_there() -> None:
+def test_every_named_page_exists() -> None:
     """A page in code, rules, profiles or documents, such as "docs/methods.md", exists here."""
     dead = []
     for file in texts():
@@ -118,7 +118,7 @@ def anchors(page: Path) -> set[str]:
     return {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
 
-def test_the_version_is_said_once() -> None:
+def test_the_version_is_defined_once() -> None:
     citation = yaml.safe_load((ROOT / "CITATION.cff").read_text(encoding="utf-8"))
     assert citation["version"] == ctxgcd.__version__
     assert not re.search(r"^version\s*=\s*\"", (ROOT / "pyproject.toml").read_text(encoding="utf-8"), re.MULTILINE)

@@ -47,7 +47,7 @@ def snakemake(project: Path, *words: str) -> tuple[int, str]:
     return forked.snakemake(project, own, *words, patience=300)
 
 
-def test_without_any_benchmark_one_sentence(project: Path) -> None:
+def test_without_any_benchmark_the_call_is_refused(project: Path) -> None:
     code, output = snakemake(project, "available_tables")
     assert code != 0
     assert "error: available_tables: no benchmark of all_tables has data or finished runs" in output
@@ -78,14 +78,14 @@ def test_a_plan_of_targets_makes_nothing(project: Path) -> None:
     assert "scars" in everything  # alone it is of all_tables
 
 
-def test_a_mistyped_rule_is_told_the_nearest(project: Path) -> None:
+def test_a_mistyped_rule_gets_a_suggestion(project: Path) -> None:
     code, output = snakemake(project, "availabel_tables", "-n")
     assert code != 0
     assert "unknown target 'availabel_tables'; did you mean 'available_tables'?" in output
     assert ", plan, why, together, status, " in output  # rules, which `snakemake --list` shows too
 
 
-def test_tables_of_what_is_here(project: Path) -> None:
+def test_available_tables(project: Path) -> None:
     painter = Painter(0)
     for class_id, name in enumerate(("aster", "daisy", "iris", "lily", "rose", "tulip")):
         for number in range(8):

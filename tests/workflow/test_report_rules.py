@@ -35,7 +35,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Project:
     return project
 
 
-def test_report_shows_what_exists_and_asks_for_nothing(finished: Project) -> None:
+def test_report_shows_existing_results_and_makes_none(finished: Project) -> None:
     result = finished.call("report")
     assert result.code == 0, result.output
     assert set(result.jobs) == {"report", "total"}

@@ -52,7 +52,7 @@ def test_rates_ratios_and_memory(tmp_path: Path, capsys: pytest.CaptureFixture[s
     assert len(rows) == len(capsys.readouterr().out.splitlines()) == 2
 
 
-def test_a_clock_tells_inner_parts_apart() -> None:
+def test_a_clock_excludes_nested_parts() -> None:
     clock = Clock(CPU)
     inner = clock.wrap("inner", lambda: time.sleep(0.05))
     outer = clock.wrap("outer", lambda: (inner(), time.sleep(0.02), inner(), 7)[-1])
@@ -74,7 +74,7 @@ def test_steps_have_the_papers_batches_on_a_gpu(monkeypatch: pytest.MonkeyPatch)
 
 
 @pytest.mark.slow
-def test_operations_of_a_view_and_what_share_of_a_card_they_are() -> None:
+def test_operations_of_a_view_and_utilisation_of_a_gpu() -> None:
     tokens, width = 197, 768
     block = tokens * 12 * width**2 + 2 * tokens**2 * width  # qkv and projection, MLP; both products of attention
     trunk = 2 * (11 * block + 196 * width * 768)

@@ -162,7 +162,7 @@ def test_rows_ids_and_class_ids() -> None:
     assert positions_of_labelled(split).tolist() == draw.tolist()
 
 
-def test_order_of_the_draw_changes_places_only() -> None:
+def test_the_order_of_the_draw_changes_only_positions() -> None:
     manifest = synthetic(TOY, 100, 100)
     drawn, canonical = split_of(manifest, TOY, drawn_order=True), split_of(manifest, TOY)
     assert drawn["id"].tolist() != canonical["id"].tolist()

@@ -99,7 +99,7 @@ def test_terms_of_any_method_can_be_left_out(with_margin: Params) -> None:
         assert "write METHOD[+key=value...][-without-m|-zero]" in error_of(lambda row=row: parse_row(row))  # type: ignore[misc]
 
 
-def test_what_an_entry_computes_sees_values_at_their_defaults(with_margin: Params) -> None:
+def test_functions_of_an_entry_see_default_values(with_margin: Params) -> None:
     p = resolve(with_margin, "cub", "margin2", 0)
     assert "wide" not in p
     assert "wide is too large" in error_of(lambda: resolve(with_margin, "cub", "margin2+wide=10", 0))
@@ -122,7 +122,7 @@ def test_a_method_reads_the_sections_of_all_that_it_extends(with_margin: Params)
     assert (p["restarts"], p["lambda_m"], p["wide"], p["student_temperature"]) == (1, 0.5, 4, 0.1)
 
 
-def test_values_at_their_defaults_are_no_part_of_an_identity(committed: dict[str, Any]) -> None:
+def test_default_values_are_not_part_of_an_identity(committed: dict[str, Any]) -> None:
     for row in ("gcd", "simgcd", "full-paper"):
         before = resolve(parse(committed), "cub", row, 0)
         assert not {"tail", "loss_group", "info_nce_weight", "sup_con_weight"} & before.keys()
@@ -151,7 +151,7 @@ def test_rows_of_a_table(committed: dict[str, Any]) -> None:
     assert "did you mean 'simgcd'?" in error_of(lambda: targets.check(parse(committed), ["demo"]))
 
 
-def test_a_method_without_its_section_is_refused_when_it_is_asked_for(committed: dict[str, Any]) -> None:
+def test_a_method_without_its_section_is_refused_when_requested(committed: dict[str, Any]) -> None:
     """Values of named settings and of benchmarks may stay; they are checked as ever."""
     del committed["methods"]["gcd"]
     params = parse(committed)
@@ -168,7 +168,7 @@ def test_names_of_methods_may_hold_digits_and_underscores(params: Params, monkey
     assert resolve(params, "fashion", "hyp_2+lr=0.05", 0)["method"] == "hyp_2"
 
 
-def test_every_entry_is_a_class_that_reads_what_it_says(params: Params) -> None:
+def test_every_entry_has_a_class_that_reads_its_values(params: Params) -> None:
     for name, entry in entries.METHODS.items():
         made = entries.load(name)
         rows = [f"{name}-{variant}" for variant in entry.variants] or [name]

@@ -104,7 +104,7 @@ def test_refused(params: Params, names: tuple[str, str], benchmark: str | None, 
     assert "\n" not in str(raised.value)
 
 
-def test_away_from_the_project(tmp_path: Path) -> None:
+def test_outside_the_project(tmp_path: Path) -> None:
     done = ctxgcd("diff", "default", "scripts", at=tmp_path)
     assert done.returncode == 2
     assert done.stderr == "error: params.yaml does not exist; run the command from the folder that contains it\n"
@@ -150,7 +150,7 @@ def test_the_examples_of_every_help_run(command: ModuleType, place: Path) -> Non
         (["diff", "a", "b", "--jsn"], "unrecognized arguments: --jsn; see ctxgcd --help"),
     ],
 )
-def test_a_mistake_is_one_line_and_status_2(tmp_path: Path, words: list[str], message: str) -> None:
+def test_invalid_input_prints_one_line_and_exits_with_status_2(tmp_path: Path, words: list[str], message: str) -> None:
     done = ctxgcd(*words, at=tmp_path)
     assert (done.returncode, done.stdout, done.stderr) == (2, "", f"error: {message}\n")
 
@@ -268,7 +268,7 @@ def test_a_terminal_gets_a_bar_and_a_pipe_lines() -> None:
     assert lines[-1] == "error: what comes next"
 
 
-def test_help_is_there_at_once() -> None:
+def test_help_is_fast() -> None:
     def seconds(command: list[str]) -> float:
         before = resource.getrusage(resource.RUSAGE_CHILDREN)
         subprocess.run(command, env=ENVIRONMENT, cwd=ROOT, capture_output=True, check=True)

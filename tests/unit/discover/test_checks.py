@@ -17,7 +17,7 @@ from tests.helpers.layouts import Painter
 
 
 @pytest.mark.slow
-def test_one_labelled_class_of_a_handful_of_images(place: Place, tmp_path: Path) -> None:
+def test_one_labelled_class_with_few_images(place: Place, tmp_path: Path) -> None:
     painter = Painter(2)
     for number in range(5):
         painter.save(tmp_path / "photos" / f"{number}.png", number % 2, 20, 30)
@@ -58,7 +58,7 @@ def test_the_weight_of_equal_sizes(place: Place, tmp_path: Path) -> None:
             ask(*paths, **how, seed=0, balance=wrong)
 
 
-def test_what_a_camera_and_a_careless_hand_leave(place: Place, tmp_path: Path) -> None:
+def test_odd_files_in_a_folder_of_images(place: Place, tmp_path: Path) -> None:
     """Links to nowhere, kinds that are not read, a class without a readable image, names that differ in case."""
     painter, photos = Painter(3), tmp_path / "photos"
     for number in range(8):
@@ -79,7 +79,7 @@ def test_what_a_camera_and_a_careless_hand_leave(place: Place, tmp_path: Path) -
 
 
 @pytest.mark.slow
-def test_nothing_is_written_over(
+def test_nothing_is_overwritten(
     place: Place, out: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     shutil.copytree(place.root / "photos" / "deep", tmp_path / "few")
@@ -104,7 +104,7 @@ def test_nothing_is_written_over(
         place.discover(str(tmp_path / "file"))
 
 
-def test_a_folder_of_other_files_is_left_alone(place: Place) -> None:
+def test_a_folder_with_other_files_is_refused_unchanged(place: Place) -> None:
     for out in ("photos", "."):
         with pytest.raises(UserError, match="contains other files; give a new or empty folder"):
             place.discover(out)

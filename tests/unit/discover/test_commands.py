@@ -54,7 +54,7 @@ def test_commands_refuse(
     assert re.search(problem, capsys.readouterr().err.splitlines()[-1])
 
 
-def test_a_mistake_is_told_before_torch_is_loaded(tmp_path: Path) -> None:
+def test_invalid_arguments_are_refused_before_torch_is_loaded(tmp_path: Path) -> None:
     """That takes seconds; so do packing and features, before which weights that do not fit are told."""
     Image.new("RGB", (9, 9)).save(tmp_path / "a.png")
     Image.new("RGB", (9, 9), "red").save(tmp_path / "b.png")
@@ -145,7 +145,7 @@ TO = ("discover photos --labels l.csv --classes 2 --out", "predict model photos 
         ("evaluate l.csv locked/l.csv", "locked/l.csv cannot be read (Permission denied)"),
     ],
 )
-def test_what_the_file_system_refuses_is_one_sentence_before_torch_is_loaded(
+def test_errors_of_the_file_system_are_reported_before_torch_is_loaded(
     tmp_path: Path, words: str, problem: str
 ) -> None:
     """Permissions bind root too, once it gives up the capability to ignore them."""
@@ -170,7 +170,7 @@ def test_what_the_file_system_refuses_is_one_sentence_before_torch_is_loaded(
     (tmp_path / "locked").chmod(0o755)
 
 
-def test_weights_that_do_not_fit_are_told_before_packing(place: Place, tmp_path: Path) -> None:
+def test_weights_that_do_not_fit_are_reported_before_packing(place: Place, tmp_path: Path) -> None:
     torch.save({"conv.weight": torch.zeros(1)}, tmp_path / "other.pth")
     with pytest.raises(UserError, match=f"other.pth' for {MODEL} on images of 32 pixels do not fit"):
         place.discover(str(tmp_path / "out"), weights=tmp_path / "other.pth")

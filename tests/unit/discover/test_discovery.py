@@ -93,7 +93,7 @@ def test_report(found: dict[str, Any], out: Path) -> None:
     assert "1 line without a class skipped" in page
 
 
-def test_every_value_is_kept(out: Path) -> None:
+def test_every_value_is_stored(out: Path) -> None:
     kept = yaml.safe_load((out / "model/params.yaml").read_text(encoding="utf-8"))
     assert kept == model.load(out / "model").parameters
     assert kept["batch_size"] == 16
@@ -101,7 +101,7 @@ def test_every_value_is_kept(out: Path) -> None:
     assert kept["epochs"] == STEPS // 4  # four batches of 51 images
 
 
-def test_the_same_again_trains_nothing(place: Place, found: dict[str, Any], out: Path) -> None:
+def test_repeating_a_discovery_trains_nothing(place: Place, found: dict[str, Any], out: Path) -> None:
     before = {name: file_sha256(out / name) for name in ("predictions.csv", "report.html", "model/model.pt")}
     stamp = next((out / "work").glob("images-*/features-*/run-*/finished/run.json")).stat().st_mtime_ns
     (out / "report.html").unlink()  # so the results are made once more, from the finished run
@@ -110,7 +110,7 @@ def test_the_same_again_trains_nothing(place: Place, found: dict[str, Any], out:
     assert next((out / "work").glob("images-*/features-*/run-*/finished/run.json")).stat().st_mtime_ns == stamp
 
 
-def test_a_finished_discovery_is_answered_without_a_write(place: Place, found: dict[str, Any], out: Path) -> None:
+def test_repeating_a_finished_discovery_writes_nothing(place: Place, found: dict[str, Any], out: Path) -> None:
     before = tree(out)
     assert place.discover("photos/out") == found
     assert tree(out) == before
@@ -207,7 +207,7 @@ def test_a_refused_request_leaves_the_results(
     assert place.discover(str(mine)) == found
 
 
-def test_a_stopped_request_leaves_the_results_of_the_old_one(
+def test_an_interrupted_request_keeps_the_earlier_results(
     place: Place, found: dict[str, Any], tmp_path: Path, capsys: Any
 ) -> None:
     """Ctrl-C while another one trains: the old one is answered from what is kept, then the other one resumes."""
@@ -234,7 +234,7 @@ def test_a_stopped_request_leaves_the_results_of_the_old_one(
     assert [path.parent for path in begun] == list(mine.glob("work/images-*/features-*/run-*"))
 
 
-def test_room_for_the_training_is_checked(
+def test_disk_space_for_the_training_is_checked(
     place: Place, found: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """In a copy whose images and features are kept: what another seed's training writes is all that is needed."""

@@ -99,7 +99,7 @@ def test_all_labelled(place: Place, tmp_path: Path) -> None:
         (["D:/Foto 103.jpg"], "line 3 'D:/Foto 103.jpg'; write paths relative to that folder"),
     ],
 )
-def test_labels_of_images_that_are_not_there(place: Place, tmp_path: Path, written: list[str], message: str) -> None:
+def test_labels_of_missing_images(place: Place, tmp_path: Path, written: list[str], message: str) -> None:
     there = ("a.jpg", "b.jpg", "Foto 102.jpg", "sub/Foto 101.jpg", "a/d.jpg", "b/d.jpg", "c/d.jpg")
     photos, paths = photos_of(tmp_path / "photos", *there)
     labels = place.labels("path,class\nb.jpg,wren\n" + "".join(f"{path},ant\n" for path in written))
@@ -144,7 +144,7 @@ def test_labels_as_spreadsheets_save_them(place: Place, text: str) -> None:
     assert read_labels(place.labels(text), place.root / "photos", list(place.truth)) == ({FIRST: "iris"}, [])
 
 
-def test_our_own_predictions_are_no_labels(place: Place, out: Path, tmp_path: Path) -> None:
+def test_predictions_of_discover_are_refused_as_labels(place: Place, out: Path, tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"in predictions.csv, name has the names and class has numbers"):
         place.discover(str(tmp_path / "out"), labels=out / "predictions.csv")
     assert not (tmp_path / "out").exists()
@@ -219,7 +219,7 @@ def test_labels_of_files_that_are_left_out(place: Place, tmp_path: Path) -> None
             read_labels(place.labels(f"path,class\na.png,wren\n{path},lark\n"), photos, paths)
 
 
-def test_names_that_no_table_can_keep(place: Place, out: Path, tmp_path: Path) -> None:
+def test_names_that_cannot_be_stored_in_a_table(place: Place, out: Path, tmp_path: Path) -> None:
     """Names in Latin-1, with a carriage return: all are listed, and left out as images that cannot be read."""
     odd = [b"\xe4/3.png", b"k\xe4fer.png", b"a\rb.png"]
     photos, paths = photos_of(tmp_path / "photos", "0.png", "1.png", "2.png", *odd, b"notes\xff.txt")

@@ -49,7 +49,7 @@ def test_other_results_replace_the_old_ones_and_their_work(tmp_path: Path) -> No
     assert json.loads((tmp_path / "work/asked.json").read_text())["seed"] == 1
 
 
-def test_results_that_fail_halfway_leave_the_old_ones(tmp_path: Path) -> None:
+def test_results_that_fail_halfway_keep_the_old_ones(tmp_path: Path) -> None:
     compute(tmp_path, OLD, "old")
     output = Output(tmp_path, NEW)
     output.begin()
@@ -64,14 +64,14 @@ def test_results_that_fail_halfway_leave_the_old_ones(tmp_path: Path) -> None:
     assert place.is_dir()
 
 
-def test_what_a_killed_call_was_writing_takes_no_room(tmp_path: Path) -> None:
+def test_incomplete_files_of_a_killed_call_are_deleted(tmp_path: Path) -> None:
     compute(tmp_path, OLD, "old")
     (tmp_path / "work/new/model").mkdir(parents=True)
     Output(tmp_path, OLD).begin()
     assert not (tmp_path / "work/new").exists()
 
 
-def test_whole_results_of_the_same_request_and_code_are_told(tmp_path: Path) -> None:
+def test_complete_results_of_the_same_request_and_code_are_found(tmp_path: Path) -> None:
     compute(tmp_path, OLD, "old")
     output, place = Output(tmp_path, OLD), tmp_path / "work/images-1/run-old"
     assert output.finished(place, "this code") == {"name": "old"}
@@ -82,7 +82,7 @@ def test_whole_results_of_the_same_request_and_code_are_told(tmp_path: Path) -> 
     assert output.finished(place, "this code") is None
 
 
-def test_what_differs_is_told_by_the_options_of_the_command(tmp_path: Path, capsys: Any) -> None:
+def test_differences_are_named_by_options_of_the_command(tmp_path: Path, capsys: Any) -> None:
     request = {"images": "1", "classes": 4, "preset": "quick", "crop": 96, "resize": 110, "seed": 0}
     compute(tmp_path, request, "old")
     Output(tmp_path, request | {"preset": "long", "crop": 224, "resize": 256}).begin()
@@ -126,7 +126,7 @@ def test_a_call_killed_between_two_renames_is_completed(
     assert not (tmp_path / "work/complete").exists()
 
 
-def test_work_of_one_request_lies_beside_that_of_the_held_one(tmp_path: Path) -> None:
+def test_work_of_a_request_is_stored_next_to_that_of_the_recorded_one(tmp_path: Path) -> None:
     """A third request deletes what the second one computed, and leaves the first one's."""
     compute(tmp_path, OLD, "old")
     for name in ("second", "third"):
@@ -148,9 +148,7 @@ def test_work_of_an_unfinished_request_is_kept_too(tmp_path: Path, capsys: pytes
     assert runs(tmp_path) == {"run-old"}
 
 
-def test_a_folder_of_which_nothing_is_computed_is_taken_over(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_folder_without_results_is_reused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     Output(tmp_path, OLD).claim()
     Output(tmp_path, NEW).begin()
     assert json.loads((tmp_path / "work/asked.json").read_text()) == NEW
@@ -172,7 +170,7 @@ def test_a_folder_of_an_earlier_version_is_kept_until_other_results_are_complete
     assert [path.name for path in tmp_path.glob("work/images-*")] == ["images-2"]
 
 
-def test_room_for_both_is_checked(tmp_path: Path) -> None:
+def test_disk_space_for_both_is_checked(tmp_path: Path) -> None:
     compute(tmp_path, OLD, "old")
     with pytest.raises(UserError, match=r"packing 9 images needs [\d,]+ MB more; free space"):
         Output(tmp_path, OLD).require_space(2**60, "packing 9 images")

@@ -52,7 +52,7 @@ def test_presets_agree_with_the_workflow(params: Params) -> None:
     assert values["entropy_weight"] == params.methods["simgcd"]["entropy_weight"]
 
 
-def test_backbones_bring_their_sizes() -> None:
+def test_backbones_set_their_sizes() -> None:
     assert (chosen("quick", None, None, None)["resize"], chosen("quick", None, None, None)["crop"]) == (256, 224)
     dino = chosen("quick", "dino_vitb16", "w.pth", None)
     assert (dino["crop"], dino["tail_lr_factor"], dino["weights"], dino["sha256"]) == (224, 1.0, "w.pth", "")

@@ -69,7 +69,7 @@ def test_a_better_clustering_is_named_with_its_numbers() -> None:
     assert only_new == "On your labels, k-means is better than this method: New 41.0 instead of 40.0."
 
 
-def test_clusterings_of_points_apart() -> None:
+def test_clusterings_of_separate_points() -> None:
     """Four groups of directions, two of them with labels: both clusterings find them."""
     rows = torch.eye(4).repeat_interleave(5, dim=0) + 0.01 * torch.randn(20, 4, generator=torch.manual_seed(0))
     true = torch.arange(4).repeat_interleave(5)

@@ -56,7 +56,7 @@ def test_the_workflow_and_evaluate_give_the_same_numbers(run: Path, part: str, f
     assert (found["set"], found["clusters_found"]) == (part, 11 - clusters["empty_clusters"])
 
 
-def test_a_run_without_a_word_about_it(run: Path) -> None:
+def test_a_run_is_scored_without_options(run: Path) -> None:
     """The split's unlabelled images are scored, and the run's own predictions hold the truth too."""
     by_split = evaluate(run / "predictions.csv", run / "split.csv")
     assert (by_split["set"], by_split["joined_by"], by_split["empty_clusters"]) == ("unlabelled", "path", None)
@@ -137,7 +137,7 @@ def rows_reversed(text: str) -> str:
         ("path,label,Pred\na.jpg,x,7\nb.jpg,x,7\nc.jpg,x,3\nd.jpg,x,3\ne.jpg,x,1\n", TRUTH),
     ],
 )
-def test_tables_as_people_have_them(tmp_path: Path, predictions: str | bytes, truth: str | bytes) -> None:
+def test_tables_in_usual_formats(tmp_path: Path, predictions: str | bytes, truth: str | bytes) -> None:
     found = evaluate(*written(tmp_path, predictions, truth))
     assert scores(found) == [80, 100, pytest.approx(200 / 3)]
     assert (found["n"], found["notes"]) == (5, [])
@@ -234,7 +234,7 @@ def test_without_old_and_new(tmp_path: Path) -> None:
     assert "no column old and --old is not given, so only All is computed" in found["notes"][0]
 
 
-def test_images_on_one_side_alone(tmp_path: Path) -> None:
+def test_images_in_only_one_table(tmp_path: Path) -> None:
     more = evaluate(*written(tmp_path, PREDICTED + "f.jpg,2\n"))
     assert scores(more)[0] == 80
     assert more["histogram"] == {"1": 1, "3": 2, "7": 2}

@@ -121,7 +121,7 @@ CORNERS = {
 
 
 @pytest.mark.parametrize("name", CORNERS)
-def test_corners_give_numbers(name: str) -> None:
+def test_degenerate_cases_give_numbers(name: str) -> None:
     predicted, true, old_below, k = CORNERS[name]
     old = np.array(true) < old_below
     rows = score_all(predicted, true, old, min(k, 100)) if k < 100 else []

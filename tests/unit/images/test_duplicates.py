@@ -33,7 +33,7 @@ def packed(folder: Path, images: dict[str, Image.Image]) -> Store:
     return open_store(folder / "store.npz")
 
 
-def test_what_is_found_and_what_not(tmp_path: Path) -> None:
+def test_which_duplicates_are_found(tmp_path: Path) -> None:
     first = photo(0)
     images = {
         "first.png": first,  # 0, labelled
@@ -66,7 +66,7 @@ def test_none(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("spread", [3, 12, 255])
-def test_as_brute_force_says(spread: int) -> None:
+def test_against_brute_force(spread: int) -> None:
     """Thumbnails that lie close together, so that many pairs are near the limit."""
     random = np.random.RandomState(spread)
     centres = random.randint(0, 256 - spread, (5, 256))

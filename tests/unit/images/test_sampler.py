@@ -56,7 +56,7 @@ def test_sampler_draws_with_replacement() -> None:
     assert len(drawn.unique()) < 100
 
 
-def test_sampler_leaves_the_global_stream_alone() -> None:
+def test_sampler_does_not_use_the_global_stream() -> None:
     flags = members(20, 100)
     torch.manual_seed(1)
     first, after = draw_batches(flags, 8, generator(0, "sampler")), torch.rand(1)

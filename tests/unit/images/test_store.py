@@ -65,7 +65,7 @@ def test_a_broken_image_is_named_and_no_store_is_left(tmp_path: Path, count: int
     assert left == {"images", "store.npz", "store.pixels"}
 
 
-def test_an_absent_image_is_named(tmp_path: Path) -> None:
+def test_a_missing_image_is_named(tmp_path: Path) -> None:
     names = write(tmp_path / "images", [paint(30, 30)])
     with pytest.raises(UserError, match=r"nowhere\.png is missing"):
         pack("cub", tmp_path / "images", [*names, "nowhere.png"], 8, tmp_path / "store.npz", 1)

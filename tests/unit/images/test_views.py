@@ -22,7 +22,7 @@ torch.set_num_threads(1)
 
 
 @pytest.mark.parametrize(("mean", "std"), [(MEAN, STD), ([0.5] * 3, [0.5] * 3), ([0.1, 0.2, 0.3], [0.7, 1.1, 0.013])])
-def test_normalising_is_torchvisions(tmp_path: Path, mean: list[float], std: list[float]) -> None:
+def test_normalising_equals_torchvision(tmp_path: Path, mean: list[float], std: list[float]) -> None:
     every = np.arange(256, dtype=np.uint8).reshape(16, 16)
     names = write(tmp_path / "images", [Image.fromarray(np.stack([every, every.T, 255 - every], axis=2))])
     pack("cub", tmp_path / "images", names, 16, tmp_path / "store.npz", 1)

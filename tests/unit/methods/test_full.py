@@ -19,10 +19,10 @@ from tests.helpers.methods import (
     BOTH,
     CLASSES,
     VARIANTS,
-    asks_for_neighbours,
     batch,
     close,
     gradients,
+    has_neighbours,
     losses,
     network,
     of_rows,
@@ -150,9 +150,9 @@ def test_margin_of_the_paper_has_no_gradient() -> None:
     close(small, large, 1e-6)
 
 
-def test_before_the_start_the_baseline_alone() -> None:
+def test_before_the_start_only_the_baseline_is_computed() -> None:
     method = Full(parameters(T_warm=3, context_delay=1))
-    assert [asks_for_neighbours(method, epoch) for epoch in range(6)] == [False] * 4 + [True] * 2
+    assert [has_neighbours(method, epoch) for epoch in range(6)] == [False] * 4 + [True] * 2
     assert method.terms() == {**dict.fromkeys(("info_nce", "sup_con", "distill", "entropy", "cls"), 0)} | {
         "L_n": 4,
         "L_c": 4,
@@ -216,6 +216,6 @@ def test_joined_keeps_views_apart() -> None:
     assert joined(a, b).tolist() == [10, 11, 12, 13, 14, 20, 21, 22, 23, 24]
 
 
-def test_an_unknown_variant_is_no_method() -> None:
+def test_an_unknown_variant_is_refused() -> None:
     with pytest.raises(KeyError):
         Full(parameters(variant="papr"))

@@ -125,7 +125,7 @@ def add_method(monkeypatch: pytest.MonkeyPatch, name: str, method: type[Method])
     monkeypatch.setitem(METHODS, name, entry)
 
 
-def test_nothing_of_a_finished_training_is_left_behind(
+def test_a_finished_training_leaves_no_temporary_files(
     tmp_path: Path, kept: Path, split: pd.DataFrame, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     add_method(monkeypatch, "staged", StagedSimGCD)
@@ -135,7 +135,7 @@ def test_nothing_of_a_finished_training_is_left_behind(
     assert [row["epoch"] for row in rows_of(folder / "finished/history.csv")] == ["0", "1"]
 
 
-def test_a_method_with_a_cut_of_its_own_needs_fresh_views(
+def test_a_method_with_its_own_cut_requires_fresh_views(
     tmp_path: Path, kept: Path, split: pd.DataFrame, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     add_method(monkeypatch, "cut", OwnCut)
@@ -154,7 +154,7 @@ def test_a_method_with_a_cut_of_its_own_needs_fresh_views(
         (NoDiscovery, r"NoDiscovery\.discover returns a Tensor; return a Discovery"),
     ],
 )
-def test_a_run_tells_what_a_hook_must_not_return(
+def test_a_run_refuses_wrong_return_values_of_hooks(
     tmp_path: Path,
     kept: Path,
     split: pd.DataFrame,

@@ -124,7 +124,7 @@ def test_a_stream_of_the_training_is_refused(tmp_path: Path, name: str) -> None:
         made.train()
 
 
-def test_a_batch_draws_alike_in_a_second_evaluation() -> None:
+def test_a_second_evaluation_of_a_batch_draws_the_same_numbers() -> None:
     def drawn(name: str = "mask", **changes: int) -> tuple[float, ...]:
         rows = Rows(torch.zeros(2, 1), torch.zeros(1).long(), torch.zeros(1).long())
         batch = Batch({"sampled": rows}, **{"epoch": 1, "step": 2, "steps": 7, "seed": 3, **changes})
@@ -225,7 +225,7 @@ class Averaged(Plain):
         network.average.lerp_(network.classifier.direction, 0.2)
 
 
-def test_after_step_changes_buffers_that_are_carried(tmp_path: Path) -> None:
+def test_after_step_changes_buffers_that_are_saved(tmp_path: Path) -> None:
     made, recorder = whole_run(tmp_path, Averaged)
     method, net = made.row.method, made.row.network
     assert isinstance(method, Averaged)
@@ -283,7 +283,7 @@ class Looking(Normed):
         assert [step["sampled"].ids.tolist() for step in look.sampled(8)] == sampled.tolist()
 
 
-def test_a_look_gives_the_features_of_now_and_moves_nothing(tmp_path: Path) -> None:
+def test_a_look_gives_current_features_without_side_effects(tmp_path: Path) -> None:
     made, recorder = whole_run(tmp_path / "looking", Looking)
     plain, expected = whole_run(tmp_path / "plain", Normed)
     assert equal(made, plain)

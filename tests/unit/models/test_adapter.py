@@ -50,7 +50,7 @@ def test_training_starts_from_the_frozen_features_of_any_model(model: str) -> No
     assert trained == {"weight": (backbone.dim, backbone.dim), "bias": (backbone.dim,)}
 
 
-def test_a_start_draws_no_random_number() -> None:
+def test_initialisation_draws_no_random_number() -> None:
     before = torch.get_rng_state()
     Adapter(5)
     assert torch.equal(torch.get_rng_state(), before)

@@ -105,7 +105,7 @@ def test_exactly_the_tail_trains(
     assert set(trainable(net)) == (names if model == VIT else {"conv_head.weight"} if blocks else set())
 
 
-def test_gradients_reach_the_tail_alone(nets: dict[str, nn.Module]) -> None:
+def test_gradients_reach_only_the_tail(nets: dict[str, nn.Module]) -> None:
     for model in (VIT, LITE):
         net = frozen_copy(nets[model], model)
         backbone = cut(net, 1)
@@ -133,7 +133,7 @@ def test_network_trains_tail_and_heads(nets: dict[str, nn.Module]) -> None:
     assert torch.equal(out[1:3].logits, out.logits[1:3])
 
 
-def test_heads_start_from_the_seed_alone() -> None:
+def test_initial_heads_depend_only_on_the_seed() -> None:
     def start(seed: int, dim: int = 12) -> dict[str, Tensor]:
         torch.manual_seed(torch.randint(0, 99, (1,)).item())
         return Network(nn.Identity(), dim, 5, 9, 4, seed).state_dict()
@@ -155,7 +155,7 @@ def test_models_that_cannot_be_cut(model: str, blocks: int) -> None:
 
 
 @torch.no_grad()
-def test_any_model_serves_whole() -> None:
+def test_any_model_can_be_used_uncut() -> None:
     net = randomised(timm.create_model("resnet18", num_classes=0)).eval()
     backbone = cut(net, 0)
     assert isinstance(backbone, Backbone)
@@ -199,7 +199,7 @@ def test_a_compiled_trunk_computes_the_same() -> None:
             torch.testing.assert_close(quick(images), trunk(images), rtol=1e-4, atol=1e-4)
 
 
-def test_where_a_compiler_fails_the_trunk_itself_serves(
+def test_without_a_working_compiler_the_trunk_is_used_uncompiled(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def broken(*_: object, **__: object) -> object:

@@ -29,7 +29,7 @@ def flat() -> Backbone:
 
 
 @pytest.mark.parametrize(("precision", "dtype"), [("float32", torch.float32), ("bf16", torch.float16)])
-def test_kept_test_views(packed: Path, tmp_path: Path, precision: str, dtype: torch.dtype) -> None:
+def test_cached_test_views(packed: Path, tmp_path: Path, precision: str, dtype: torch.dtype) -> None:
     cropper = cropper_of(packed, 20)
     extract_test_view(flat(), cropper, precision, tmp_path / "kept.npy")
     kept = load_kept(tmp_path / "kept.npy", (len(SHAPES),))
@@ -37,7 +37,7 @@ def test_kept_test_views(packed: Path, tmp_path: Path, precision: str, dtype: to
     assert torch.equal(kept, cropper.test_view(torch.arange(len(SHAPES))).flatten(1).to(dtype))
 
 
-def test_what_kept_features_take_is_told_and_checked(
+def test_the_size_of_cached_features_is_printed_and_checked(
     packed: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cropper = cropper_of(packed, 20)
@@ -49,7 +49,7 @@ def test_what_kept_features_take_is_told_and_checked(
     assert not (tmp_path / "full.npy").exists()
 
 
-def test_killed_extraction_goes_on_after_its_last_rows(
+def test_a_killed_extraction_is_resumed_after_its_last_rows(
     packed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The rows that were written are not computed again, and those that follow have the views they would have had."""
@@ -107,7 +107,7 @@ def test_view_bank_rows(packed: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", ["cut", "empty", "foreign", "absent", "other shape", "other numbers"])
-def test_damaged_kept_features_are_refused(tmp_path: Path, kind: str) -> None:
+def test_damaged_cached_features_are_refused(tmp_path: Path, kind: str) -> None:
     path = tmp_path / "kept.npy"
     np.save(path, np.zeros((4, 3), np.float32))
     content = path.read_bytes()

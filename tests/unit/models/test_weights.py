@@ -130,7 +130,7 @@ def saved_as_told(sentence: str, folder: Path) -> Path:
         ),
     ],
 )
-def test_the_state_dict_that_fits_is_named(
+def test_the_matching_state_dict_is_named(
     state: dict[str, Tensor], tmp_path: Path, suffix: str, keys: list[str], prefix: str, place: str
 ) -> None:
     path = tmp_path / f"it's a{suffix}"
@@ -145,7 +145,7 @@ def test_the_state_dict_that_fits_is_named(
     assert from_file(saved_as_told(sentence, tmp_path)) == from_file(tmp_path / "plain.pth")
 
 
-def test_of_several_that_fit_all_are_named(state: dict[str, Tensor], tmp_path: Path) -> None:
+def test_several_matching_state_dicts_are_all_named(state: dict[str, Tensor], tmp_path: Path) -> None:
     """As DINO's full checkpoint holds them; its teacher is what its authors evaluate."""
     student = {f"module.backbone.{name}": value + 1 for name, value in state.items() if value.is_floating_point()}
     teacher = {f"backbone.{name}": value for name, value in state.items()} | {"head.last": torch.ones(2)}
@@ -161,7 +161,7 @@ def test_of_several_that_fit_all_are_named(state: dict[str, Tensor], tmp_path: P
     assert from_file(saved_as_told(sentence, tmp_path)) == from_file(tmp_path / "plain.pth")
 
 
-def test_where_none_fits_none_is_named(state: dict[str, Tensor], tmp_path: Path) -> None:
+def test_without_a_matching_state_dict_none_is_named(state: dict[str, Tensor], tmp_path: Path) -> None:
     path = tmp_path / "a.pth"
     for changed in (
         {name: value for name, value in state.items() if name != "cls_token"},
@@ -181,7 +181,7 @@ class Trap:
 
 @pytest.mark.parametrize("kind", ["objects", "pickle", "text", "cut", "empty", "list"])
 @pytest.mark.parametrize("suffix", [".pth", ".safetensors"])
-def test_files_that_are_no_plain_tensors(state: dict[str, Tensor], tmp_path: Path, kind: str, suffix: str) -> None:
+def test_files_without_plain_tensors(state: dict[str, Tensor], tmp_path: Path, kind: str, suffix: str) -> None:
     path = tmp_path / f"a{suffix}"
     if kind == "objects":
         torch.save({**state, "trap": Trap()}, path)
@@ -210,7 +210,7 @@ def test_absent_files_and_unknown_models_and_packages(tmp_path: Path) -> None:
     assert LITE in sentence
 
 
-def test_a_hub_out_of_reach_ends_in_a_sentence(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_an_unreachable_hub_is_reported_in_one_line(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     create = timm.create_model
 
     def offline(*args: Any, pretrained: bool = False, **kwargs: Any) -> nn.Module:

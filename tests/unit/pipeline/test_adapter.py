@@ -40,7 +40,7 @@ def test_an_adapter_does_not_read_the_number_of_blocks(committed: dict[str, Any]
 
 
 @pytest.mark.parametrize("row", ["simgcd+tail=adapter+tail_blocks=1", "full-paper+tail_blocks=0+tail=adapter"])
-def test_a_number_of_blocks_beside_an_adapter_is_refused(committed: dict[str, Any], row: str) -> None:
+def test_a_number_of_blocks_with_an_adapter_is_refused(committed: dict[str, Any], row: str) -> None:
     with pytest.raises(UserError, match="tail_blocks is not read; leave it out, or add tail=blocks") as raised:
         resolve(parse(committed), "cub", row, 0)
     assert str(raised.value).startswith(f"row '{row}': ")

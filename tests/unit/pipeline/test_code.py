@@ -72,13 +72,13 @@ OTHER = {
 
 
 @pytest.mark.parametrize("change", SAME)
-def test_what_does_not_run_is_no_content(change: str) -> None:
+def test_the_digest_ignores_what_does_not_run(change: str) -> None:
     assert SAME[change] != SOURCE
     assert content_digest(SAME[change]) == content_digest(SOURCE)
 
 
 @pytest.mark.parametrize("change", OTHER)
-def test_what_runs_is_content(change: str) -> None:
+def test_the_digest_depends_on_what_runs(change: str) -> None:
     assert OTHER[change] != SOURCE
     assert content_digest(OTHER[change]) != content_digest(SOURCE)
 
@@ -173,7 +173,7 @@ def test_which_class_an_entry_names_counts(monkeypatch: pytest.MonkeyPatch) -> N
     assert [one == other for one, other in zip(before, after, strict=True)] == [False, False, True]
 
 
-def test_rooms_import_nothing() -> None:
+def test_init_files_import_nothing() -> None:
     """Else whatever they import would be reached by each of their modules."""
     full = [file for file in PACKAGE.rglob("__init__.py") if content_digest(file.read_text()) != content_digest("")]
     assert full == [PACKAGE / "__init__.py"]
@@ -198,7 +198,7 @@ def test_modules_without_numbers_are_there_with_a_reason() -> None:
 ENTROPY = "ctxgcd.losses.entropy"
 
 
-def test_a_step_reaches_what_it_needs_and_no_more() -> None:
+def test_a_step_reaches_only_the_modules_that_it_needs() -> None:
     readers = {"cub", "scars", "aircraft", "cifar", "class_folders", "png_sheet", "own_images"}
 
     def of_readers(modules: object) -> set[str]:

@@ -31,7 +31,7 @@ def declared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         cached.cache_clear()
 
 
-def test_the_oldest_digest_stands_for_a_chain(declared: Path) -> None:
+def test_the_oldest_digest_of_a_chain_is_used(declared: Path) -> None:
     assert equality.oldest("a1") == {"a1"}
     assert equality.declare({"a": "a1"}, {"a": "a2"}, {}, "renamed") == ["a"]
     assert equality.declare({"a": "a2"}, {"a": "a3"}, {}, "renamed again") == ["a"]
@@ -54,7 +54,7 @@ def test_an_unknown_module_is_refused(declared: Path) -> None:
     assert len(declared.read_text().splitlines()) == 1
 
 
-def test_a_circle_of_declarations_is_refused(declared: Path) -> None:
+def test_a_cycle_of_declarations_is_refused(declared: Path) -> None:
     declared.write_text("module,old,new,reason\na,a1,a2,x\na,a2,a1,y\n")
     with pytest.raises(UserError, match="is declared equal to itself"):
         equality.oldest("a1")
@@ -70,7 +70,7 @@ def test_a_damaged_line_of_declarations_is_refused(declared: Path, line: str) ->
         equality.oldest("a2")
 
 
-def test_a_file_of_declarations_without_its_head_or_at_all_is_refused(declared: Path) -> None:
+def test_a_missing_file_of_declarations_or_head_is_refused(declared: Path) -> None:
     for content in ("", "a,a1,a2,why\n"):
         declared.write_text(content)
         equality.older.cache_clear()
@@ -82,7 +82,7 @@ def test_a_file_of_declarations_without_its_head_or_at_all_is_refused(declared: 
         equality.oldest("a2")
 
 
-def test_a_declaration_begins_a_line_of_its_own(declared: Path) -> None:
+def test_a_declaration_starts_a_new_line(declared: Path) -> None:
     """Also where an editor has taken away the end of the last one, or left an empty line."""
     declared.write_text("module,old,new,reason\na,a1,a2,x\n\nb,b1,b2,y")
     equality.declare({"a": "a2"}, {"a": "a3"}, {}, "z")

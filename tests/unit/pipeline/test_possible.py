@@ -89,7 +89,7 @@ def test_impossible_runs(committed: dict[str, Any], place: str, value: Any, row:
     assert not [word for word in words if word not in sentence], sentence
 
 
-def test_own_images_that_are_not_counted_yet(committed: dict[str, Any], tmp_path: Path) -> None:
+def test_own_images_of_unknown_number(committed: dict[str, Any], tmp_path: Path) -> None:
     """What needs no number of images is refused at once, the rest when the split knows it."""
     for number in range(4):
         (tmp_path / "birds" / f"class {number}").mkdir(parents=True)
@@ -138,7 +138,7 @@ def test_what_is_just_possible(committed: dict[str, Any]) -> None:
     assert resolve(never, "cub", "full-paper-zero", 0)["lambda_n"] == 0.0  # no weight that could act
 
 
-def test_new_classes_are_divided_by_frozen_features_where_an_adapter_is_trained(params: Params) -> None:
+def test_new_by_kmeans_requires_an_adapter(params: Params) -> None:
     assert resolve(params, "cub", "simgcd+tail=adapter+new_by=kmeans", 0)["new_by"] == "kmeans"
     usual = resolve(params, "cub", "simgcd", 0)
     assert usual == resolve(params, "cub", "simgcd+new_by=classifier", 0) | {"row": "simgcd"}
@@ -154,7 +154,7 @@ def test_k_of_one_has_no_neighbour(params: Params) -> None:
     assert "greater than or equal to 2" in error_of(lambda: resolve(params, "cub", "full-paper+k=1", 0))
 
 
-def test_a_row_that_a_benchmark_cannot_have_is_refused_when_it_is_asked_for(committed: dict[str, Any]) -> None:
+def test_an_impossible_row_is_refused_when_requested(committed: dict[str, Any]) -> None:
     """k = 3000 of `main` is possible on cub, and too large for the 2,000 images of fashion."""
     committed["rows"]["main"].append("full-paper+k=3000+neighbour_images=3000")
     del committed["rows_of"]["main_fashion"]

@@ -68,7 +68,7 @@ def test_precedence(committed: dict[str, Any]) -> None:
     assert resolve(parse(committed), "scars", "simgcd", 0)["lr"] == 0.1
 
 
-def test_a_wrong_override_is_refused_where_it_stands(committed: dict[str, Any]) -> None:
+def test_a_wrong_override_is_refused_with_its_location(committed: dict[str, Any]) -> None:
     changed = edited(committed, "benchmarks.cub.overrides", {"lr": "fast"})
     sentence = error_of(lambda: resolve(changed, "cub", "simgcd", 0))
     assert "benchmark cub" in sentence

@@ -24,7 +24,7 @@ def all_runs(params: Params) -> list[Run]:
     return list(dict.fromkeys(run for table in tables.all_tables(params) for run in table_runs(params, table)))
 
 
-def test_equal_runs_are_one(params: Params) -> None:
+def test_equal_runs_have_one_name(params: Params) -> None:
     """No two runs of all tables compute the same, whatever their names."""
     needed = all_runs(params)
     identities = Counter(identity(resolve(params, r.benchmark, r.row, r.seed)) for r in needed)
@@ -65,7 +65,7 @@ def test_rows_of_a_sensitivity_table_restrict_its_grid(committed: dict[str, Any]
     assert message.startswith("params.yaml: rows_of.sensitivity_cub: unknown row of the grid 'full-paper+lambda_n=0.9'")
 
 
-def test_a_value_of_a_grid_keeps_its_digits(committed: dict[str, Any]) -> None:
+def test_values_of_a_grid_have_full_precision(committed: dict[str, Any]) -> None:
     changed = edited(committed, "sensitivity.lambda_n", [0.12345678, 0.50000001, 1000000.0, 1e-7])
     points = [point for point in tables.sensitivity_points(changed, "cub") if point[0] == "lambda_n"]
     assert [row for _, _, row in points] == [
@@ -164,7 +164,7 @@ def test_a_wrong_row_anywhere_is_found_before_anything_runs(committed: dict[str,
     assert "did you mean 'paper'?" in error_of(lambda: targets.check(parse(committed), []))
 
 
-def test_a_benchmark_can_have_seeds_of_its_own(committed: dict[str, Any]) -> None:
+def test_a_benchmark_can_have_its_own_seeds(committed: dict[str, Any]) -> None:
     def seeds(of: Params, table: str) -> list[int]:
         return sorted({run.seed for run in table_runs(of, table)})
 
@@ -179,7 +179,7 @@ def test_a_benchmark_can_have_seeds_of_its_own(committed: dict[str, Any]) -> Non
     assert "seeds_of.cub50.main" in error_of(lambda: edited(committed, "seeds_of", {"cub50": own | {"main": [1, 1]}}))
 
 
-def test_what_is_compared_with_what(committed: dict[str, Any]) -> None:
+def test_pairs_of_compared_rows(committed: dict[str, Any]) -> None:
     params = edited(committed, "protocols.cub50.tail_lr_factor", 0.1)
     pairs = tables.table_pairs(params, "unknowns", "cub50")
     assert pairs == params.rows.open_choices  # cub50 has other values everywhere

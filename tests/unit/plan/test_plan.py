@@ -79,7 +79,7 @@ def test_work_by_hand(demo: Params) -> None:
     assert work("kmeans") == Work(distances=2000 * 10 * 10)
 
 
-def test_kept_features_are_made_once_for_all_runs(demo: Params) -> None:
+def test_cached_features_are_made_once_for_all_runs(demo: Params) -> None:
     rows = ["kmeans", "simgcd", "full-paper", "simgcd+view_bank=0"]
     runs = [resolve(demo, "fashion", row, seed) for row in rows for seed in (0, 1)]
     expected = {"test_view-tail0-float32": 2500, "test_view-tail1-float32": 2500}
@@ -142,7 +142,7 @@ def test_rates_by_source_most_specific_first(params: Params, monkeypatch: pytest
 
 
 @pytest.mark.parametrize("ours", ["abc", "0", "", "-4", "inf", "nan", "1_000"])
-def test_a_damaged_line_of_the_bench_is_left_out(params: Params, capsys: pytest.CaptureFixture[str], ours: str) -> None:
+def test_a_damaged_line_of_the_bench_is_skipped(params: Params, capsys: pytest.CaptureFixture[str], ours: str) -> None:
     p = resolve(params, "cub", "full-paper", 0)
     file = Path("results/bench/steps.csv")
     file.parent.mkdir(parents=True)
@@ -155,7 +155,7 @@ def test_a_damaged_line_of_the_bench_is_left_out(params: Params, capsys: pytest.
 
 
 @pytest.mark.parametrize("content", [b"", b"\x00\xff\n", b"work,unit\na,b\n"])
-def test_a_damaged_bench_is_told_and_not_planned_with(
+def test_a_damaged_bench_is_ignored_with_a_warning(
     params: Params, capsys: pytest.CaptureFixture[str], content: bytes
 ) -> None:
     Path("results/bench").mkdir(parents=True)
@@ -174,7 +174,7 @@ def test_device_seconds_of_shared_and_of_interrupted_runs(params: Params) -> Non
     assert measured(params).rate("fashion", p).baseline == pytest.approx(views / 40)
 
 
-def test_kmeans_scales_with_its_distances_or_is_not_known(params: Params) -> None:
+def test_kmeans_scales_with_its_distances_or_is_unknown(params: Params) -> None:
     p, other = (resolve(params, benchmark, "kmeans", 0) for benchmark in ("cub", "scars"))
     assert NOTHING.rate("cub", p).baseline is None
     assert NOTHING.rate("cub", p).hours(Work(distances=9)) == 0
@@ -277,7 +277,7 @@ def test_done_runs_cost_nothing_and_every_run_is_listed(demo: Params) -> None:
     assert write_plan(demo, [], Path("none.csv")) == "These targets need no run."
 
 
-def test_kept_features_are_planned_without_any_other_row(committed: dict[str, Any]) -> None:
+def test_cached_features_are_planned_without_other_rows(committed: dict[str, Any]) -> None:
     """Of a benchmark too short for the warm-up of simgcd's teacher, and without a section of simgcd."""
     committed["benchmarks"]["cub50"]["overrides"] = {"epochs": 5, "tail": "blocks", "view_bank": 4}
     del committed["methods"]["simgcd"]
@@ -309,7 +309,7 @@ def test_runs_behind_a_target(params: Params, target: str, number: int) -> None:
     assert len(runs) == len(set(runs)) == number
 
 
-def test_a_mistyped_rule_is_refused_and_files_are_left_alone() -> None:
+def test_a_mistyped_rule_is_refused_and_files_are_not() -> None:
     refuse_unknown_rules(["all_tables", "results/odd.csv", "work/x.npy"], ["all_tables", "demo"])
     with pytest.raises(UserError, match="unknown target 'al_tables'; did you mean 'all_tables'"):
         refuse_unknown_rules(["al_tables"], ["all_tables", "demo"])
@@ -324,7 +324,7 @@ def here(params: Params, *benchmarks: str) -> Available:
     return available(params, lambda benchmark: "" if benchmark in benchmarks else f"{benchmark} is missing")
 
 
-def test_tables_of_what_is_here(params: Params) -> None:
+def test_available_tables(params: Params) -> None:
     found = here(params, "cub", "herbarium_19", "imagenet_1k")
     files = found.files()
     assert "results/available/main_ssb.csv" in files
@@ -337,7 +337,7 @@ def test_tables_of_what_is_here(params: Params) -> None:
     assert {run.benchmark for run in found.runs("main_generic")} == {"cifar10", "cifar100", "imagenet_100"}
 
 
-def test_finished_runs_stand_for_absent_data(params: Params) -> None:
+def test_finished_runs_replace_missing_data(params: Params) -> None:
     with pytest.raises(UserError, match="no benchmark of all_tables has data or finished runs"):
         here(params).summary()
     for row in params.rows.main:
@@ -347,12 +347,12 @@ def test_finished_runs_stand_for_absent_data(params: Params) -> None:
     assert here(params).files() == [f"results/available/main_ssb.{suffix}" for suffix in ("csv", "md", "tex", "html")]
 
 
-def test_test_views_are_kept_where_a_training_keeps_them() -> None:
+def test_the_plan_has_the_cache_limits_of_a_training() -> None:
     """The plan, which loads no torch, has the limits a second time."""
     assert (sizes.IN_MEMORY, sizes.ON_DISK) == (views.IN_MEMORY, views.ON_DISK)
 
 
-def test_a_run_that_was_finished_before_is_found_again(params: Params) -> None:
+def test_a_finished_run_in_the_cache_is_found(params: Params) -> None:
     run = Run("fashion", "simgcd", 0)
     split = Path("results/splits/fashion.sha256")
     split.parent.mkdir(parents=True)

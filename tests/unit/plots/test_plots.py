@@ -77,7 +77,7 @@ def is_good_png(path: Path) -> bool:
         return image.format == "PNG" and round(image.info["dpi"][0]) == style.DPI and bool(np.ptp(shades) > 150)
 
 
-def test_figures_open_and_repeat_byte_for_byte_whatever_the_user_set(tmp_path: Path) -> None:
+def test_figures_have_reproducible_bytes_for_all_user_settings(tmp_path: Path) -> None:
     features, names, old = blobs(3)
     folders = [tmp_path / "a", tmp_path / "b"]
     for folder in folders:
@@ -199,7 +199,7 @@ def test_embedding_names_few_classes_with_old_as_circles(drawn: list[Any], tmp_p
     assert same == [h.get_color() for h in handles[:3]]
 
 
-def test_embedding_counts_many_classes_and_says_when_thinned(drawn: list[Any], tmp_path: Path) -> None:
+def test_embedding_counts_many_classes_and_states_a_sample(drawn: list[Any], tmp_path: Path) -> None:
     features, names, old = blobs(14, each=4)
     embedding(features, names, old, [int(n[1:]) for n in names], tmp_path / "e.png", "T", seed=0, max_points=50)
     true, guess = drawn[0].axes
@@ -229,7 +229,7 @@ def test_neighbours_among_the_classes_look_different(count: int) -> None:
     assert np.linalg.norm(np.diff(places, axis=0), axis=1).min() > 70
 
 
-def test_places_of_classes() -> None:
+def test_the_order_of_classes() -> None:
     true, old = ["b", "a", "n", "b", "m"], [True, True, False, True, False]
     assert in_places(true, old, ["a", "cluster 10", "cluster 9", "b"]) == (
         ["a", "b"],

@@ -115,7 +115,7 @@ def test_a_matrix_of_many_classes_is_a_picture() -> None:
     assert len(np.unique(picture[np.eye(100, dtype=bool)], axis=0)) == 1
 
 
-def test_the_typical_is_nearest_and_the_uncertain_lies_between() -> None:
+def test_typical_images_are_near_the_mean_and_uncertain_ones_between_means() -> None:
     angles = np.radians([0, 2, 40, 90, 88, 60])
     features = np.stack([np.cos(angles), np.sin(angles)], axis=1) * [[1], [5], [1], [1], [1], [3]]
     groups = np.array([0, 0, 0, 7, 7, 7])
@@ -141,7 +141,7 @@ def test_thumbnails_are_centre_squares() -> None:
         assert abs(whole[top + many.side // 2, left + many.side // 2, 0] - 5 * number) < 8
 
 
-def test_embeddings_take_any_names_and_scores(tmp_path: Path) -> None:
+def test_embeddings_accept_any_names_and_scores(tmp_path: Path) -> None:
     """What a report on other images needs: points, texts and labels alone."""
     points = np.array([[0.0, 0.0], [3.0, 1.0], [-2.0, 5.0]])
     shown = embedding(points, ["x", "</script>", "z"], {"class": ["new-1", "new-1", "dög"]}, "caption")
@@ -185,7 +185,7 @@ def test_a_class_has_one_colour_in_the_figure_and_on_the_map(
     assert len(set(colours.values())) == len(colours) == 7
 
 
-def test_a_run_that_diverged_has_no_embedding_and_all_else(made: Any, at: Params) -> None:
+def test_a_diverged_run_lacks_only_the_embedding(made: Any, at: Params) -> None:
     store = open_packed(Path(made[2]["mine"]))
     run = read_made(Path("results/runs/mine/full-paper/seed0"), Path("results/splits/mine.csv"), store)
     assert run

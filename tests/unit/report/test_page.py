@@ -51,7 +51,7 @@ def sections(page: str) -> list[str]:
 # -- the whole page --------------------------------------------------------------------------------------
 
 
-def test_all_that_exists_is_shown_and_gaps_are_named(page: str) -> None:
+def test_all_results_are_shown_and_missing_ones_named(page: str) -> None:
     assert sections(page) == [
         *("Summary", "Definitions", "Available results"),
         *("mine", "Main table", "Statistics", "Embedding", "Confusion matrix", "Accuracy per class"),
@@ -69,7 +69,7 @@ def test_all_that_exists_is_shown_and_gaps_are_named(page: str) -> None:
     assert len(page) < 5e6
 
 
-def test_words_and_signs_are_explained_before_they_are_used(page: str) -> None:
+def test_terms_and_signs_are_explained_before_they_are_used(page: str) -> None:
     explained = page.partition('<section id="s1">')[2].partition("</details>")[0]
     assert '<details class="inner" id="s1-1">' in explained  # folded
     for word in ("D^l: ", "D^u: ", "Old: ", "New: ", "All: ", "K: ", "v2: ", "±: ", "over n runs"):
@@ -205,7 +205,7 @@ def test_names_are_escaped(page: str) -> None:
     assert any(text and NAMES[0] in text and FILE.partition("{")[0] in text for text in alternatives)
 
 
-def test_nothing_leads_out_of_the_page(page: str) -> None:
+def test_the_page_has_no_external_links(page: str) -> None:
     for tag, attributes in Texts(page).tags:
         for name in ("src", "href", "srcset", "data", "action"):
             assert re.match(r"data:|#", attributes.get(name) or "#"), (tag, attributes)
@@ -214,7 +214,7 @@ def test_nothing_leads_out_of_the_page(page: str) -> None:
     assert "default-src 'none'" in html.unescape(page)
 
 
-def test_pictures_carry_no_exif_and_the_page_no_place(page: str, made: Any) -> None:
+def test_pictures_have_no_exif_and_the_page_no_path(page: str, made: Any) -> None:
     original = Image.open(made[0] / "photographs" / FILE.format("0-0"))
     assert original.getexif().get_ifd(0x8825)  # the photographs do have a place
     assert ARTIST.encode() in (made[0] / "photographs" / FILE.format("0-0")).read_bytes()

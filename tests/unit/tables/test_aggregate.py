@@ -71,7 +71,7 @@ def test_no_band_without_a_spread_or_with_one_seed() -> None:
     assert line["all_verdict"] == "no band"
 
 
-def test_a_row_without_runs_and_a_score_without_a_value_are_gaps() -> None:
+def test_a_row_without_runs_and_a_score_without_a_value_are_empty() -> None:
     runs = [run("kmeans", 0, (34.0, 38.0, None)), run("kmeans", 1, (35.0, 39.0, 31.0))]
     table = v2(long(runs, ["kmeans", "full-paper"]))
     kmeans, missing = table.iloc[0], table.iloc[1]

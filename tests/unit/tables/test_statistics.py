@@ -91,7 +91,7 @@ def test_runs_of_other_splits_cannot_be_compared() -> None:
         statistics(metrics, pairs={"full-paper": "simgcd"}, benchmark="cub50")
 
 
-def test_what_is_not_defined_is_not_compared() -> None:
+def test_undefined_values_are_not_compared() -> None:
     assert paired(np.array([np.nan, np.nan, np.nan])) == {"verdict": "not defined"}
     metrics = [run(row, seed, 40.0 + seed) for row in ("simgcd", "full-paper") for seed in range(3)]
     for metric in metrics:

@@ -111,7 +111,7 @@ def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf])
-def test_divergence_ends_in_a_sentence_and_keeps_the_state(
+def test_divergence_is_reported_in_one_line_and_keeps_the_state(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, value: float
 ) -> None:
     made, recorder = training(tmp_path, SIMGCD)
@@ -149,7 +149,7 @@ def test_a_run_is_trained_by_one_process_at_a_time(tmp_path: Path) -> None:
         assert state.is_dir()
 
 
-def test_a_process_without_patience_does_not_wait(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_process_with_patience_0_does_not_wait(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with checkpoint.owned(tmp_path), pytest.raises(checkpoint.TrainedElsewhere, match="wait until it has ended"):
         checkpoint.owned(tmp_path, patience=0).__enter__()
     assert capsys.readouterr().out == ""

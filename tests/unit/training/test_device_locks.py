@@ -64,7 +64,7 @@ def test_two_devices_eight_jobs_and_kills(tmp_path: Path) -> None:
         assert held == [0, 1]
 
 
-def test_who_wants_several_is_not_starved(tmp_path: Path) -> None:
+def test_a_job_of_several_devices_is_not_starved(tmp_path: Path) -> None:
     """While single jobs follow one another, one that wants all devices gets them, and no two wait for each other."""
     singles = [job(tmp_path, "a,b", seconds=0.4) for _ in range(2)]
     while len(list(tmp_path.glob("*.got"))) < 2:

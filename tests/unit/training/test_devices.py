@@ -37,7 +37,7 @@ def host(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.delenv("LOCAL_RANK", raising=False)
 
 
-def test_what_a_queue_shows_is_all_there_is(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_the_devices_set_by_a_queue_are_used(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "2")
     with borrowed_devices(1) as held:
         assert held == [torch.device("cuda", 0)]  # the first of those that are visible
@@ -45,7 +45,7 @@ def test_what_a_queue_shows_is_all_there_is(monkeypatch: pytest.MonkeyPatch) -> 
         pass
 
 
-def test_a_card_is_the_same_whatever_its_number_is(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_device_is_identified_by_its_uuid(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """SLURM may show two jobs two cards as number 0, or one card under two numbers."""
     with borrowed_devices(1):  # GPU-a
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1")
@@ -57,7 +57,7 @@ def test_a_card_is_the_same_whatever_its_number_is(monkeypatch: pytest.MonkeyPat
             assert sorted(file.name for file in (tmp_path / "locks").iterdir()) == ["GPU-a.lock", "GPU-b.lock"]
 
 
-def test_the_started_processes_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_started_processes_get_the_locked_devices(monkeypatch: pytest.MonkeyPatch) -> None:
     with borrowed_devices(2) as held:
         monkeypatch.setenv("LOCAL_RANK", "1")
         with borrowed_devices(2) as devices:

@@ -213,7 +213,7 @@ def test_same_seed_twice_is_bit_equal(tmp_path: Path) -> None:
         assert not equal(one, trained(tmp_path, f"{number}c.pt", **{**changes, "seed": 1})[0])
 
 
-def test_control_gives_the_parameters_of_simgcd(tmp_path: Path) -> None:
+def test_the_control_has_the_parameters_of_simgcd(tmp_path: Path) -> None:
     """With both weights 0 the context terms are computed and logged, and change nothing beyond rounding."""
     baseline = trained(tmp_path, "a.pt", **SIMGCD)[0]
     for variant in VARIANTS:

@@ -124,7 +124,7 @@ def test_two_processes_train_what_one_does(trained: dict[int, dict[str, list[dic
 
 @pytest.mark.parametrize("count", [1, 2, 3, 4, 8])
 @pytest.mark.parametrize("n", [1, 2, 5, 8, 16, 17])
-def test_every_row_is_shared_out(n: int, count: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_rows_are_divided_among_the_processes(n: int, count: int, monkeypatch: pytest.MonkeyPatch) -> None:
     rows = torch.arange(n)
     each = -(-n // count)
     parts = [rows[Processes(rank, count).share(n)] for rank in range(count)]
@@ -140,7 +140,7 @@ def test_every_row_is_shared_out(n: int, count: int, monkeypatch: pytest.MonkeyP
     assert torch.equal(Processes(0, count).gather(parts[0], n), rows)
 
 
-def test_what_all_meet_is_told_once_and_a_lost_one_in_a_sentence(tmp_path: Path) -> None:
+def test_an_error_of_all_processes_is_printed_once_and_a_killed_process_is_reported(tmp_path: Path) -> None:
     """A learning rate at which training diverges; and a process that is killed."""
     diverging = SCRIPT.replace("lr=0.02", "lr=1e12").replace(
         "with started", "from ctxgcd.utils.reporting import reported\nwith reported(), started"

@@ -30,7 +30,7 @@ def test_tensorboard_shows_each_epoch_once(tmp_path: Path, monkeypatch: pytest.M
         assert [event.value for event in events] == pytest.approx([row[name] for row in made.row.history], rel=1e-6)
 
 
-def test_tensorboard_is_off_unless_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tensorboard_is_off_by_default(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     trained(tmp_path / "a", "last.pt", **SIMGCD)
     assert sorted(path.name for path in (tmp_path / "a").iterdir()) == ["last.pt", "last_history.csv"]
     monkeypatch.setenv("CTXGCD_TENSORBOARD", str(tmp_path / "board"))

@@ -155,7 +155,7 @@ def test_a_resumed_run_has_the_bits_of_an_uninterrupted_one(tmp_path: Path, plac
     assert network_of(whole)["tail.weight"].abs().max() > 0
 
 
-def test_kept_views_train_as_fresh_ones(tmp_path: Path, place: Place) -> None:
+def test_cached_views_train_as_fresh_ones(tmp_path: Path, place: Place) -> None:
     kept, fresh = (place.run(tmp_path / str(bank), parameters(f"{LONG}+view_bank={bank}")) for bank in (BANK, 0))
     agree(kept, fresh)
 

@@ -80,7 +80,7 @@ SIZE = 300 * 192  # values of all test views
 
 @pytest.mark.parametrize("precision", ["float32", "bf16"])
 @pytest.mark.parametrize("place", ["memory", "file", "none"])
-def test_test_views_are_the_same_wherever_they_are_kept(
+def test_test_views_are_the_same_in_every_cache(
     cropper: Cropper, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str, precision: str
 ) -> None:
     size = SIZE * (4 if precision == "float32" else 2)
@@ -96,7 +96,7 @@ def test_test_views_are_the_same_wherever_they_are_kept(
     assert not list(tmp_path.iterdir())  # a file without a name: nothing is left behind, however a process ends
 
 
-def test_kept_test_views_go_through_the_trunk_once(cropper: Cropper, tmp_path: Path) -> None:
+def test_cached_test_views_are_computed_once(cropper: Cropper, tmp_path: Path) -> None:
     fresh, passed = fresh_views(cropper, tmp_path), []
     fresh.trunk = lambda images: passed.append(len(images)) or images.flatten(1)  # type: ignore[assignment]
     for _ in range(3):
@@ -105,7 +105,7 @@ def test_kept_test_views_go_through_the_trunk_once(cropper: Cropper, tmp_path: P
 
 
 @pytest.mark.slow
-def test_fresh_and_kept_features_train_alike(cropper: Cropper, tmp_path: Path) -> None:
+def test_fresh_and_cached_features_train_equally(cropper: Cropper, tmp_path: Path) -> None:
     """The loop on fresh views of a store: deterministic, whatever is kept."""
     results: list[dict[str, Tensor]] = []
     for name in ("a", "b"):

@@ -97,7 +97,7 @@ def test_cut_files_of_the_embedding(tmp_path: Path, name: str, share: float) -> 
     assert refused(lambda: read_features(*files), tmp_path / "run" / name)
 
 
-def test_an_output_is_tried_before_the_work(tmp_path: Path) -> None:
+def test_outputs_are_checked_before_the_work(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("as it was")
     for name in ("file", "new.csv", "a/b/new.csv", "n" * 255):  # the longest name, though a temporary one is longer
         require_writable(tmp_path / name)
@@ -124,7 +124,7 @@ def test_an_output_is_tried_before_the_work(tmp_path: Path) -> None:
     assert not (tmp_path / "a").exists()
 
 
-def test_only_what_a_file_system_refuses_is_a_sentence(tmp_path: Path) -> None:
+def test_only_errors_of_the_file_system_become_user_errors(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"n cannot be read or written \(File name too long\); give a shorter name"):
         named(lambda: (tmp_path / ("n" * 300)).stat())
     with pytest.raises(FileNotFoundError):
@@ -155,7 +155,7 @@ SCRIPTS = {  # what each is called with, and the file that is damaged
 
 
 @pytest.mark.parametrize("script", SCRIPTS)
-def test_a_script_ends_with_the_sentence_alone(tmp_path: Path, script: str) -> None:
+def test_a_script_prints_only_the_message(tmp_path: Path, script: str) -> None:
     made(tmp_path / "run")
     (tmp_path / "run/metrics.json").write_text(json.dumps({"schema": 1}))
     name, words = SCRIPTS[script]

@@ -50,7 +50,7 @@ def started(out: Path, **environment: str) -> subprocess.Popen[str]:
     return process
 
 
-def test_what_a_killed_job_was_writing_is_cleared(tmp_path: Path) -> None:
+def test_incomplete_files_of_a_killed_job_are_deleted(tmp_path: Path) -> None:
     for name in ("last.pt", "history.csv"):
         process = started(tmp_path / name)
         process.kill()
@@ -64,7 +64,7 @@ def test_what_a_killed_job_was_writing_is_cleared(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_stopped_job_leaves_nothing_half_written(tmp_path: Path, number: signal.Signals) -> None:
+def test_an_interrupted_job_leaves_no_incomplete_file(tmp_path: Path, number: signal.Signals) -> None:
     out = tmp_path / "out.txt"
     out.write_text("as it was")
     process = started(out)
@@ -93,7 +93,7 @@ with reported():
 """
 
 
-def test_a_job_stopped_while_torch_saves_says_so_and_no_more() -> None:
+def test_a_job_interrupted_in_torch_save_prints_only_the_interruption() -> None:
     """torch.save raises an error of its own in place of the interruption."""
     done = subprocess.run([sys.executable, "-c", SAVING], cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 130
@@ -128,7 +128,7 @@ def test_a_job_ends_with_the_snakemake_that_started_it(tmp_path: Path) -> None:
     stranger.communicate()
 
 
-def test_what_nohup_ignores_stays_ignored(tmp_path: Path) -> None:
+def test_signals_ignored_by_nohup_stay_ignored(tmp_path: Path) -> None:
     call = f"import signal; signal.signal(signal.SIGINT, signal.SIG_IGN)\n{JOB}"
     with subprocess.Popen([sys.executable, "-c", call, str(tmp_path / "out")], cwd=ROOT, stdout=subprocess.PIPE) as job:
         assert job.stdout
@@ -139,7 +139,7 @@ def test_what_nohup_ignores_stays_ignored(tmp_path: Path) -> None:
         job.kill()
 
 
-def test_a_full_disk_leaves_the_former_state(full_disk: Path, tmp_path: Path) -> None:
+def test_a_full_disk_keeps_the_earlier_state(full_disk: Path, tmp_path: Path) -> None:
     weights = tmp_path / "tiny.pth"
     torch.save(build("vit_tiny_patch16_224", 32).state_dict(), weights)
     state = full_disk / "run" / "last.pt"
@@ -169,7 +169,7 @@ def test_a_read_only_folder_is_named(full_disk: Path) -> None:
         write_text(full_disk / "text", "x")
 
 
-def test_a_folder_that_cannot_be_written_is_told_before_anything(full_disk: Path) -> None:
+def test_a_folder_that_is_not_writable_is_reported_first(full_disk: Path) -> None:
     (full_disk / "results").mkdir()
     (full_disk / "file").touch()
     wanted = [full_disk / "results", full_disk / "work/deep"]

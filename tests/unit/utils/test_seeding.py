@@ -70,7 +70,7 @@ def test_a_view_by_counter_depends_on_its_image_and_occurrence_alone() -> None:
     assert kept.kept(3).shape == (2, 3)
 
 
-def test_counted_numbers_are_uniform_and_unrelated() -> None:
+def test_counted_numbers_are_uniform_and_uncorrelated() -> None:
     images = 20000
     (drawn,) = of_step([*range(images // 2)] * 2)
     rows = torch.cat([drawn.crop(images), drawn.crop(images)], dim=1).numpy()

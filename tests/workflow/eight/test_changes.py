@@ -36,7 +36,7 @@ from tests.helpers.workflow import (
 )
 
 
-def test_caches_may_be_deleted(another: Project) -> None:
+def test_caches_can_be_deleted(another: Project) -> None:
     """Also at another place: neither a folder's name nor a cache is part of what a run is."""
     shutil.rmtree(another.folder / "work")
     assert "Nothing to be done" in another.dry("all_tables").output
@@ -220,7 +220,7 @@ def test_a_change_of_code_runs_what_it_computes(another: Project, name: str) -> 
     assert all(what in reason for reason in reasons.values()), result.output
 
 
-def test_a_split_that_stays_gives_its_runs_back(another: Project) -> None:
+def test_runs_of_an_unchanged_split_are_copied(another: Project) -> None:
     """As `why` says."""
     added("ctxgcd/benchmarks/readers/aircraft.py")(another)
     target = "results/runs/aircraft/full-paper/seed0/metrics.json"
@@ -314,7 +314,7 @@ def test_runs_of_other_parameters_are_in_no_table(another: Project) -> None:
     refused(result, f"results/runs/{OWN}/full-paper/seed0 was made with other parameters than the current params.yaml")
 
 
-def test_another_way_to_estimate_k_trains_what_reads_it(another: Project) -> None:
+def test_a_changed_estimate_of_k_trains_the_runs_that_read_it(another: Project) -> None:
     another.change(lambda content: content["estimate"].update(restarts=2))
     result = another.dry("all_tables", f"results/unknowns_{OWN}.csv", f"results/speed_{OWN}.csv")
     assert result.trainings == {(OWN, "full-paper+K=estimated", 0)}

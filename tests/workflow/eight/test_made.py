@@ -78,7 +78,7 @@ def test_an_estimated_k_reaches_the_run_and_its_tables(done: Project) -> None:
     assert f"K = {estimate['K']} (estimated)" in text
 
 
-def test_terms_say_how_large_each_is(done: Project) -> None:
+def test_terms_have_their_sizes(done: Project) -> None:
     terms = pd.read_csv(done.folder / "results/terms_cub.csv")
     assert set(terms.method) == set(ABLATION_ROWS)
     released = terms[(terms.method == "full-released") & (terms.term == "L_n")]
@@ -101,7 +101,7 @@ def test_gcd_keeps_its_centres(done: Project) -> None:
     assert history.notna().all(axis=None)
 
 
-def test_status_tells_what_is_reproduced(another: Project) -> None:
+def test_status_lists_what_is_reproduced(another: Project) -> None:
     result = another.call("status")
     assert result.code == 0, result.output
     found = pd.read_csv(another.folder / "results/status_published.csv")
@@ -147,7 +147,7 @@ def test_splits_and_predictions(done: Project) -> None:
             assert (joined.path_x == joined.path_y).all()
 
 
-def test_metrics_say_what_was_run(done: Project) -> None:
+def test_metrics_describe_the_run(done: Project) -> None:
     keys = {
         *("schema", "benchmark", "row", "method", "variant", "seed", "K", "K_source", "scores", "clusters", "epoch"),
         *("identity", "split_sha256", "code", "environment", "commit", "parameters", "active_from", "trainable"),
@@ -171,7 +171,7 @@ def test_metrics_say_what_was_run(done: Project) -> None:
     }
 
 
-def test_results_hold_no_place_of_this_machine(done: Project) -> None:
+def test_results_contain_no_path_of_this_machine(done: Project) -> None:
     for path in (done.folder / "results").rglob("*"):
         if path.suffix in {".json", ".csv", ".yaml", ".md", ".tex", ".html"}:
             text = path.read_text()
@@ -208,7 +208,7 @@ def test_learns_something(done: Project) -> None:
     assert v2["all"] > 20  # 10 classes told apart by colour, of which a guess gets 10 percent
 
 
-def test_faster_settings_are_rows_of_a_table_of_their_own(done: Project) -> None:
+def test_faster_settings_have_a_separate_table(done: Project) -> None:
     (row,) = SPEED
     speed = pd.read_csv(done.folder / f"results/speed_{OWN}.csv")
     assert speed[["method", "against", "n"]].to_numpy().tolist() == [[row, SPEED[row], 1]]

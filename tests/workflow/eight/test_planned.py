@@ -33,7 +33,7 @@ def test_demo_needs_no_data(tmp_path: Path) -> None:
     assert len(result.trainings) == result.jobs["train"] == 7 * 5 + 4 * 3 + 8
 
 
-def test_one_table_plans_its_runs_alone(tiny: Project) -> None:
+def test_one_table_plans_only_its_runs(tiny: Project) -> None:
     result = tiny.dry("results/ablation_scars.csv")
     assert result.trainings == {("scars", row, 0) for row in ABLATION_ROWS}
     assert result.jobs["image_store"] == result.jobs["weights"] == 1
@@ -51,13 +51,13 @@ def test_a_host_of_eight_gpus_gives_imagenet_all_of_them(another: Project) -> No
 
 
 @pytest.mark.parametrize("words", [("-q",), ("--quiet", "rules"), ("--quiet", "all"), ("--cores", "1")])
-def test_why_tells_the_same_runs_whatever_the_call_hides(tiny: Project, words: tuple[str, ...]) -> None:
+def test_why_lists_the_same_runs_with_quiet_options(tiny: Project, words: tuple[str, ...]) -> None:
     result = tiny.call("why", "results/ablation_scars.csv", *words)
     assert result.code == 0, result.output
     assert f"{len(ABLATION_ROWS)} runs would be made, 0 up to date" in result.output
 
 
-def test_plan_and_why_know_files_that_pass_through_another_folder(tiny: Project) -> None:
+def test_plan_and_why_find_files_of_a_storage_provider(tiny: Project) -> None:
     """As in the profile for Kubernetes, where results lie below pods/."""
     storage = ("--default-storage-provider", "fs", "--default-storage-prefix", "pods")
     result = tiny.call("why", "results/ablation_scars.csv", *storage)
@@ -67,7 +67,7 @@ def test_plan_and_why_know_files_that_pass_through_another_folder(tiny: Project)
     assert planned.code == 0, planned.output
 
 
-def test_why_can_be_asked_from_another_folder(tiny: Project) -> None:
+def test_why_can_be_called_from_another_folder(tiny: Project) -> None:
     name = tiny.folder.name
     environment = {"CTXGCD_DATA": str(tiny.data), "PYTHONPATH": str(tiny.folder)}
     words = ("-s", f"{name}/Snakefile", "-d", name, "why", "results/ablation_scars.csv")

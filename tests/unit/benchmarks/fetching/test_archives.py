@@ -126,7 +126,7 @@ def test_archives_are_those_that_the_readers_know() -> None:
     assert ARCHIVES["cifar10"].checksum.removeprefix("md5:") in READERS["cifar10"].how_to_get
 
 
-def test_script_can_be_stopped_and_goes_on(server: Behaviour, mirror: Path, tmp_path: Path) -> None:
+def test_an_interrupted_script_is_resumed(server: Behaviour, mirror: Path, tmp_path: Path) -> None:
     """Ctrl-C in the real script; its archive is the official one here, so the checksum refuses it at the end."""
     server.content = CONTENT
     server.headers = {"Content-Length": str(ARCHIVES["cifar100"].bytes)}

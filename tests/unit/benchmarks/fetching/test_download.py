@@ -79,7 +79,7 @@ def test_slow_server_and_progress(
     assert lines[0].endswith(" left")
 
 
-def test_cut_connections_go_on_where_they_stopped(server: Behaviour, tmp_path: Path) -> None:
+def test_cut_connections_are_resumed(server: Behaviour, tmp_path: Path) -> None:
     server.cuts = [100_000, 50_000, 0, 120_000]
     assert get(server, tmp_path) == CONTENT
     assert server.requested == [None, "bytes=100000-", "bytes=150000-", "bytes=150000-", "bytes=270000-"]
@@ -94,7 +94,7 @@ def test_reset_connections(server: Behaviour, tmp_path: Path) -> None:
     assert len(server.requested) == 4
 
 
-def test_more_cuts_than_retries_as_long_as_bytes_come(server: Behaviour, tmp_path: Path) -> None:
+def test_retries_are_counted_only_without_new_data(server: Behaviour, tmp_path: Path) -> None:
     server.cuts = [30_000] * 10
     assert get(server, tmp_path, retries=1) == CONTENT
 
@@ -149,7 +149,9 @@ def test_part_of_unknown_origin_is_dropped(server: Behaviour, tmp_path: Path, re
 
 
 @pytest.mark.parametrize(("kept", "asked"), [(len(CONTENT), 1), (len(CONTENT) + 5, 2)])
-def test_part_that_is_whole_or_too_long(server: Behaviour, tmp_path: Path, kept: int, asked: int) -> None:
+def test_a_partial_download_that_is_complete_or_too_long(
+    server: Behaviour, tmp_path: Path, kept: int, asked: int
+) -> None:
     part(tmp_path).write_bytes((CONTENT + b"extra")[:kept])
     know(server, tmp_path)
     assert get(server, tmp_path) == CONTENT
@@ -169,7 +171,7 @@ def test_md5(server: Behaviour, tmp_path: Path) -> None:
     assert get(server, tmp_path, checksum=f"md5:{hashlib.md5(CONTENT).hexdigest()}") == CONTENT
 
 
-def test_login_page_is_not_taken_for_the_file(server: Behaviour, tmp_path: Path) -> None:
+def test_a_login_page_is_refused(server: Behaviour, tmp_path: Path) -> None:
     server.cuts = [100_000] + [0] * 9
     refused(server, tmp_path, retries=1, expected_bytes=len(CONTENT))
     server.content, server.etag, server.cuts = b"<html>please log in", None, []
@@ -179,7 +181,7 @@ def test_login_page_is_not_taken_for_the_file(server: Behaviour, tmp_path: Path)
     assert part(tmp_path).stat().st_size == 100_000  # what came before stays
 
 
-def test_missing_file_is_told_at_once(server: Behaviour, tmp_path: Path) -> None:
+def test_a_missing_file_is_reported_immediately(server: Behaviour, tmp_path: Path) -> None:
     server.statuses = [404] * 9
     sentence = refused(server, tmp_path)
     assert sentence == f"{server.address}/a.tgz cannot be downloaded (HTTP 404 Not Found); how to get it: {ELSEWHERE}"
@@ -196,7 +198,7 @@ def test_busy_server(server: Behaviour, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("address", ["closed", "http://no-such-host.invalid", "http://127.0.0.1:port", "gopher://x"])
-def test_no_way_to_the_server(tmp_path: Path, address: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_unreachable_server(tmp_path: Path, address: str, capsys: pytest.CaptureFixture[str]) -> None:
     if address == "closed":
         with socket.create_server(("127.0.0.1", 0)) as free:
             address = f"http://127.0.0.1:{free.getsockname()[1]}"
@@ -230,13 +232,13 @@ def test_range_of_unknown_total(server: Behaviour, tmp_path: Path) -> None:
     assert server.sent == len(CONTENT)
 
 
-def test_encoding_label_is_no_encoding(server: Behaviour, tmp_path: Path) -> None:
+def test_content_encoding_is_ignored(server: Behaviour, tmp_path: Path) -> None:
     server.headers = {"Content-Encoding": "x-gzip"}
     assert get(server, tmp_path) == CONTENT
     assert server.log[0]["Accept-Encoding"] == "identity"
 
 
-def test_endless_redirect_is_one_sentence(server: Behaviour, tmp_path: Path) -> None:
+def test_an_endless_redirect_is_reported_in_one_line(server: Behaviour, tmp_path: Path) -> None:
     server.moved = "/a.tgz#again"  # which no path that is asked for equals
     assert "(HTTP 302 " in refused(server, tmp_path, retries=1)
 
@@ -258,7 +260,7 @@ def test_full_disk_keeps_the_part(server: Behaviour, tmp_path: Path) -> None:
     assert len(server.log) == 1
 
 
-def test_too_small_a_disk_is_told_before_anything_is_written(
+def test_too_little_disk_space_is_reported_before_writing(
     server: Behaviour, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     free = shutil.disk_usage(tmp_path)._replace(free=399_999)

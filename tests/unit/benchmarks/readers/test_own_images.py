@@ -76,7 +76,7 @@ def test_folders_with_labelled_classes(folder: Path) -> None:
     assert not result.remarks
 
 
-def test_labelled_images_are_taken_as_they_are(folder: Path) -> None:
+def test_listed_images_are_the_labelled_images(folder: Path) -> None:
     images = ["bee/3.png", "ant/0.png", "bee/1.png"]
     (folder / "labelled.txt").write_text("\n".join(images), encoding="utf-8")
     split = own_split(section(folder))
@@ -104,7 +104,7 @@ def test_a_listing_of_flat_images(folder: Path, tmp_path: Path, separator: str, 
     assert dict(result.found) == {"train": 16, "test": 4, "classes": 4}
 
 
-def test_lists_take_the_column_names_of_all_tables(folder: Path) -> None:
+def test_lists_accept_the_column_names_of_all_tables(folder: Path) -> None:
     rows = [f"{name};{name}/{number}.png;;" for name in CLASSES for number in range(5)]
     (folder / "list.csv").write_text("\n".join(["sep=;", "Label;Filename;;", *rows]), encoding="utf-8")
     (folder / "labelled.csv").write_text("Image\nbee/1.png\n", encoding="utf-8")
@@ -162,7 +162,7 @@ def test_a_class_folder_in_two_unicode_forms_is_one_class(folder: Path) -> None:
     assert split.loc[split["role"] == "labelled", "path"].tolist() == [f"{NFD}/0.png"]
 
 
-def test_manifests_of_one_form_are_as_they_were(folder: Path) -> None:
+def test_manifests_with_one_unicode_form_are_unchanged(folder: Path) -> None:
     """Also of one form that is not NFC: names and order, which make a run's identity, are the disk's own."""
     (folder / CLASSES[3]).rename(folder / NFD)
     manifest = reader_of(section(folder)).manifest(folder)
@@ -182,7 +182,7 @@ def test_train_and_test_folders_are_parts(folder: Path, tmp_path: Path) -> None:
     assert set(own_split(section(folder))["class_name"]) == {*CLASSES, "train"}
 
 
-def test_junk_is_left_out_and_said(folder: Path) -> None:
+def test_other_files_are_skipped_with_a_note(folder: Path) -> None:
     (folder / "bee" / "._0.png").write_bytes(b"junk")
     (folder / "bee" / "notes.md").write_text("junk")
     (folder / "stray.png").write_bytes(b"junk")
@@ -247,7 +247,7 @@ def listing(text: str) -> Callable[[Path], dict[str, Any]]:
         (listing("path,class\n" + "".join(f"{n}/9.png,{n}\n" for n in CLASSES)), ["4 listed images are missing"]),
     ],
 )
-def test_what_goes_wrong_is_one_sentence(folder: Path, fault: Callable[[Path], Any], words: list[str]) -> None:
+def test_errors_are_one_sentence(folder: Path, fault: Callable[[Path], Any], words: list[str]) -> None:
     message = problem(fault(folder))
     assert not [word for word in words if word not in message], message
 
@@ -257,7 +257,9 @@ def test_latin_1_is_named(folder: Path) -> None:
     assert "is not UTF-8 text" in problem(section(folder))
 
 
-def test_contents_not_place_make_the_identity(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_identity_depends_on_the_contents_and_not_on_the_location(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     before = data_fingerprint("mine", section(folder))
     assert before == fingerprint(reader_of(section(folder)), folder)
