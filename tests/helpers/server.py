@@ -1,4 +1,4 @@
-"""A local server that misbehaves as it is told, and processes that fetch from it."""
+"""A local server with configurable faults, and processes that download from it."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def sha256(content: bytes) -> str:
 
 @dataclass
 class Behaviour:
-    """What the server offers and how it fails; `log` and `given` tell what was asked for and sent."""
+    """The file that the server offers and its faults; `log` and `given` record the requests and the bytes sent."""
 
     content: bytes = CONTENT
     etag: str | None = '"1"'
@@ -100,7 +100,7 @@ class Handler(BaseHTTPRequestHandler):
         if end < len(body):
             time.sleep(b.hang)
             if b.reset:
-                time.sleep(0.05)  # what was sent arrives first
+                time.sleep(0.05)  # the sent bytes arrive first
                 self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
                 self.connection.close()
 

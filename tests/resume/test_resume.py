@@ -1,4 +1,4 @@
-"""Killed and stopped again and again, the workflow ends with the results of an uninterrupted one, bit for bit."""
+"""A workflow that is killed and stopped many times gives the results of an uninterrupted one, bit for bit."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ LONG = {"epochs": 16, "view_bank": 2, "batch_size": 16}
 
 @pytest.fixture(scope="module")
 def clean(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A project whose two runs were trained without an interruption, in forks: what is killed is real processes."""
+    """A project with two runs trained without interruption by forked programs; killed processes are real programs."""
     folder = shrink(fresh_copy(tmp_path_factory.mktemp("clean") / "project"), **LONG)
     finish(folder, TABLE, "--cores", "2", programs=programs())
     return folder
 
 
 def test_the_results_are_those_of_an_uninterrupted_run(clean: Path, tmp_path: Path) -> None:
-    """Under one core and under two: neither the kills nor the number of cores change a bit."""
+    """With one core and with two: neither kills nor the number of cores change a bit."""
     folder = tmp_path / "project"
     shutil.copytree(clean, folder)
     for made in [folder / "work/runs", folder / "results/runs", *folder.glob("results/main_fashion.*")]:
@@ -66,5 +66,5 @@ def test_changing_a_value_back_reuses_its_runs(clean: Path) -> None:
     assert results(clean) != before
     file.write_text(text)
     output = finish(clean, TABLE, "--cores", "2", programs=programs())
-    assert output.count("this run is already finished; copied from work/runs/") == 1  # of one the tau is no parameter
+    assert output.count("this run is already finished; copied from work/runs/") == 1  # one of them does not read tau
     assert results(clean) == before
