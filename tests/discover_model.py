@@ -1,6 +1,6 @@
-"""Write a tiny discovery's model, to be kept as a file of the present format: python -m tests.discover_model FOLDER.
+"""Write the model of a tiny discovery in the current format: python -m tests.discover_model FOLDER.
 
-tests/discover_model_v1 and _v2 are what this has written, packed by xz; a later format gets a folder of its own.
+tests/discover_model_v1 and _v2 were written by this script and packed by xz; a new format gets a new folder.
 """
 
 from __future__ import annotations

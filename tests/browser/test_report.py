@@ -1,4 +1,4 @@
-"""The report in a headless Chromium, as a reader uses it. Run by `make test-browser`."""
+"""The report in a headless Chromium, run by `make test-browser`."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ pytestmark = [
 
 @pytest.fixture(scope="module")
 def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A report with every kind of block: tables of one and of several benchmarks, a figure, names that attack it."""
+    """A report with every kind of block: tables of one and of several benchmarks, a figure, names with code."""
     root = tmp_path_factory.mktemp("report")
     content = yaml.safe_load((ROOT / "params.yaml").read_text(encoding="utf-8"))
     stores = write_results(content, root)
@@ -55,14 +55,14 @@ def chromium(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Page]:
 
 @pytest.fixture(params=[DESK, PHONE])
 def page(request: pytest.FixtureRequest, chromium: Page, report: Path) -> Page:
-    """The report, just opened on a desk and on a phone, everything unfolded."""
+    """The report in a window of a desktop and of a phone, with all sections unfolded."""
     chromium.open(report, request.param)
     chromium.run("document.querySelectorAll('details').forEach(details => { details.open = true })")
     return chromium
 
 
 def texts(page: Page, table: int, column: int) -> list[str]:
-    """What a column of a table shows, line by line, without the published value below."""
+    """Return the texts of a column of a table, without published values."""
     cells = f"[...document.querySelectorAll('table.sortable')[{table}].tBodies[0].rows].map(row => row.cells[{column}])"
     found: list[str] = page.run(f"{cells}.map(cell => cell.firstChild ? cell.firstChild.textContent : '')")
     return found
@@ -87,7 +87,7 @@ def test_no_network_requests(page: Page, report: Path) -> None:
 
 
 def test_the_content_security_policy_blocks_external_resources(page: Page) -> None:
-    """Its policy holds: a picture from elsewhere and a script that was not there are refused."""
+    """The policy refuses external images and added scripts."""
     page.run(
         "new Promise(done => { const image = new Image(); image.onerror = done; image.onload = done;"
         " image.src = 'file:///etc/hostname.png'; document.body.append(image) })"
@@ -135,7 +135,7 @@ def test_the_keyboard_sorts_too(page: Page) -> None:
 
 
 def test_missing_values_are_sorted_last(page: Page) -> None:
-    """The main table over several benchmarks has runs of the first one alone; its columns are behind two headings."""
+    """The main table over several benchmarks has runs of the first one only; its columns have two headings."""
     captions = page.run("[...document.querySelectorAll('table.sortable')].map(table => table.caption.textContent)")
     table = next(n for n, caption in enumerate(captions) if "Stanford Cars" in caption)
     page.run(f"document.querySelectorAll('table.sortable')[{table}].id = 'several'")

@@ -1,4 +1,4 @@
-"""The tutorial is executed, line by line, and what it shows is what comes out."""
+"""The tutorial is executed line by line, and its output is compared."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""DVC's stages fit params.yaml and own what Snakemake makes; raw data travel; an archive without git works."""
+"""DVC's stages match params.yaml and the outputs of Snakemake; raw data is shared; an archive without git works."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def unmade(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def outs_of(folder: Path) -> dict[str, str]:
-    """The stage of each out; fails where two stages share one."""
+    """Return the stage of each output; fails if two stages share one."""
     content = yaml.safe_load((folder / "dvc.yaml").read_text())["stages"]
     kinds = ("outs", "metrics")
     pairs = [(path, name) for name, stage in content.items() for k in kinds for out in stage.get(k, ()) for path in out]
@@ -57,7 +57,7 @@ def test_each_result_has_one_owner(unmade: Path) -> None:
     for path in results:
         owners = [out for out in outs if path == out or path.startswith(f"{out}/")]
         assert len(owners) == 1, f"{path} is owned by {owners}"
-    # And nothing else is owned: a run's folder holds its runs, and check_data's file is no declared output.
+    # No other outputs exist; the file of check_data is not a declared output.
     files = {path for path in results if not path.startswith("results/runs/")}
     folders = {"/".join(path.split("/")[:3]) for path in results - files}
     assert outs.keys() - {"results/data_check.txt"} == files | folders
@@ -102,7 +102,7 @@ def test_raw_data_can_be_shared_through_a_remote(tmp_path: Path) -> None:
 
 
 def test_an_archive_without_git(tmp_path: Path) -> None:
-    """Snakemake needs no git; DVC says that it does, in one line, and one documented command tells it otherwise."""
+    """Snakemake does not need git; DVC reports in one line that it does, and a documented command disables that."""
     folder = fresh_copy(tmp_path / "project")
     succeed(folder, "snakemake", "results/splits/fashion.csv")
     assert (folder / "results/splits/fashion.sha256").is_file()

@@ -1,4 +1,4 @@
-"""`make restore`: in a fresh clone, recorded results count where they fit params.yaml and the code now."""
+"""`make restore` keeps the recorded results that match the current params.yaml and code."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_a_clone_has_nothing_to_do_until_a_value_changes(published: Path, tmp_pa
     assert "3 of 3 recorded runs" in output
     assert trainings(folder) == set()
     assert NOTHING in succeed(folder, "snakemake", "--dry-run", "demo")
-    assert "up to date" in succeed(folder, "dvc", "status", "demo")  # the tables made anew are the recorded ones
+    assert "up to date" in succeed(folder, "dvc", "status", "demo")  # the new tables equal the recorded ones
     change_params(folder, protocols={"fashion": {"lr": 0.05}})
     assert trainings(folder) == ROWS
 
@@ -63,7 +63,7 @@ def test_runs_with_a_changed_value_are_not_restored(published: Path, tmp_path: P
     assert "not kept: fashion/full-paper/seed0, fashion/full-paper+lambda_n=0.3/seed0: other parameters (tau" in output
     assert "1 of 3 recorded runs" in output
     assert trainings(folder) == ROWS - {"simgcd"}
-    assert not (folder / "results/main_fashion.csv").exists()  # of runs that are not asked for
+    assert not (folder / "results/main_fashion.csv").exists()  # of runs that are not requested
 
 
 def test_a_failed_step_moves_removed_files_back(published: Path, tmp_path: Path) -> None:
@@ -85,7 +85,7 @@ def test_a_failed_step_moves_removed_files_back(published: Path, tmp_path: Path)
 
 
 def test_what_is_not_recorded_is_never_deleted(published: Path, tmp_path: Path) -> None:
-    """Neither by DVC, where it lies in a folder that is pulled, nor by what follows."""
+    """Neither by DVC in a pulled folder nor by later steps."""
     folder = clone(published, tmp_path / "clone")
     succeed(folder, *RESTORE)
     runs = folder / "results/runs"
@@ -131,7 +131,7 @@ def write_run(text: str) -> None:
 
 
 def runs_in(folder: str) -> list[str]:
-    """What the runs in a folder hold; each is whole."""
+    """Return the contents of the runs in a folder, each of which must be complete."""
     held = [{name: (run / name).read_text() for name in os.listdir(run)} for run in Path(folder).rglob("seed0*")]
     assert all(run.keys() == set(FILES) and len(set(run.values())) == 1 for run in held), held
     return sorted(run["run.json"] for run in held)
@@ -160,7 +160,7 @@ def take_out_all(step_fails: bool) -> None:
 
 
 def killed_at(number: int, step_fails: bool) -> bool:
-    """Whether a process of its own was killed before its change of that number to files and folders."""
+    """Run a process that is killed before its change of files with this number; return whether it was killed."""
     if not (child := os.fork()):
         done = 0
 
@@ -231,7 +231,7 @@ def test_results_made_after_a_killed_restore_are_kept(capsys: pytest.CaptureFixt
 
 @pytest.mark.usefixtures("work")
 def test_a_failed_step_replaces_tables_but_no_run(capsys: pytest.CaptureFixture[str]) -> None:
-    """A table that a failed call made would keep the next one from pulling the recorded one."""
+    """A table of a failed call would prevent the next call from pulling the recorded one."""
     write_run("old")
     Path("results/a.csv").write_text("old")
     with suppress(KeyboardInterrupt), taken_out() as take_out:

@@ -1,4 +1,4 @@
-"""Captions of `snakemake --report`: what a table or figure holds, as params.yaml says it."""
+"""Captions of `snakemake --report`: the content of tables and figures by params.yaml."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ FOLDER = ROOT / "workflow/report"
 
 
 def caption(file: str, config: dict[str, Any], inputs: list[str] | None = None, **wildcards: str) -> str:
-    """The caption in one line; a key that params.yaml does not have is an error."""
+    """Return the caption on one line; a key that is missing in params.yaml is an error."""
     text = (FOLDER / file).read_text(encoding="utf-8")
     snakemake = SimpleNamespace(config=config, wildcards=SimpleNamespace(**wildcards), input=inputs or [])
     return " ".join(jinja2.Template(text, undefined=jinja2.StrictUndefined).render(snakemake=snakemake).split())

@@ -1,4 +1,4 @@
-"""Comparing two checkouts: which runs are made, what counts as a difference, what is refused."""
+"""Comparing two checkouts: the runs, differences, and refused folders."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What `make environment` makes, keeps and refuses. Only pip is a stand-in: it installs a program that names itself."""
+"""Environments of `make environment`. Only pip is replaced: it installs a program that prints the pins."""
 
 from __future__ import annotations
 
@@ -73,15 +73,15 @@ class Checkout:
         (self.folder / name).write_text(text)
 
     def tool(self, at: Path | None = None) -> str:
-        """What the environment's program says: the pins that it was installed from."""
+        """Return the pins that the environment was installed from, printed by its program."""
         return subprocess.run([(at or self.environment) / "bin/tool"], capture_output=True, text=True).stdout.strip()
 
     def made(self) -> list[str]:
-        """The complete environments beside the link."""
+        """Return the complete environments next to the link."""
         return sorted(folder.parent.name for folder in self.folder.glob(f".venv-*/{MARKS}"))
 
     def made_before(self) -> str:
-        """A real folder as the Makefile made it before environments were links; the name of its mark."""
+        """Make a folder as before environments were links; return the name of its mark."""
         self.make()
         folder = self.environment.resolve()
         (mark,) = folder.glob(MARKS)
@@ -151,16 +151,16 @@ def test_a_changed_lock_makes_another_environment(checkout: Checkout) -> None:
     ]
     assert (checkout.tool(), checkout.tool(kept)) == ("one==2", "one==1")
     checkout.write("requirements.lock", "one==1")
-    checkout.write("how", "fail")  # nothing is installed: the first is complete
+    checkout.write("how", "fail")  # nothing is installed, because the first environment is complete
     assert checkout.make().splitlines()[0] == f".venv now links to {first}"
-    shutil.rmtree(kept)  # a link to nothing
+    shutil.rmtree(kept)  # a broken link
     (checkout.folder / "how").unlink()
     checkout.make()
     assert checkout.tool() == "one==1"
 
 
 def test_running_recipes_keep_their_environment(checkout: Checkout) -> None:
-    """A recipe runs the folder and not the link, so that what it imports later is not another environment's."""
+    """A recipe runs the target of the link, so that later imports are not from another environment."""
     checkout.make()
     folder = checkout.environment.resolve()
     with (checkout.folder / "Makefile").open("a") as file:
@@ -209,7 +209,7 @@ def test_a_stopped_installation_leaves_the_one_in_use(checkout: Checkout, number
 
 
 def test_two_calls_make_one_environment(checkout: Checkout) -> None:
-    """Also where the first call was killed and its pip was not."""
+    """Also if the first call was killed and its pip was not."""
     checkout.write("how", "wait")
     calls: list[Callable[[], str]] = []
     for _ in range(2):

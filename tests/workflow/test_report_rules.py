@@ -1,4 +1,4 @@
-"""Both reports after a small real run of somebody's own photographs, whose names attack and whose EXIF tells."""
+"""Both reports after a small real run on own photographs with code in names and locations in EXIF."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Damaged, odd and hostile data that was once taken silently or ended in a traceback."""
+"""Damaged, odd and malicious data that was once accepted silently or ended in a traceback."""
 
 from __future__ import annotations
 
@@ -251,7 +251,7 @@ def test_odd_listings(own: dict[str, Any], tmp_path: Path, listing: str, words: 
 
 
 def test_all_names_that_are_not_utf8_are_listed(own: dict[str, Any], tmp_path: Path) -> None:
-    """Leaving them out would make another data set. Of a class with such a name its images are not listed too."""
+    """Skipping them would change the dataset. The images of a class with such a name are not listed."""
     folder = tmp_path / "own"
     for number in (2, 1):
         shutil.copy(folder / "bee" / "0.png", os.fsencode(folder / "bee") + b"/\xff%d.png" % number)

@@ -152,7 +152,7 @@ def test_rows_of_a_table(committed: dict[str, Any]) -> None:
 
 
 def test_a_method_without_its_section_is_refused_when_requested(committed: dict[str, Any]) -> None:
-    """Values of named settings and of benchmarks may stay; they are checked as ever."""
+    """Values in named settings and benchmarks can remain; they are still checked."""
     del committed["methods"]["gcd"]
     params = parse(committed)
     with pytest.raises(UserError, match=r"settings\.stated\.gcd\.info_nce_temperature: .* found 'x'$"):

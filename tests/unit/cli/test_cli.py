@@ -1,4 +1,4 @@
-"""The `ctxgcd` command: what all commands promise, and `diff`."""
+"""The `ctxgcd` command: conventions of all commands, and `diff`."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def ctxgcd(*words: str, at: Path = ROOT) -> subprocess.CompletedProcess[str]:
 
 
 def shell(script: str, at: Path) -> subprocess.CompletedProcess[str]:
-    """Run a bash script, any failure of which ends it, in which `ctxgcd` is the command."""
+    """Run a bash script with `ctxgcd` as a command; the script ends at the first failure."""
     head = f'set -euo pipefail\nctxgcd() {{ {sys.executable} -m ctxgcd "$@"; }}\n'
     return subprocess.run(
         ["bash", "-c", head + script],
@@ -47,7 +47,7 @@ def shell(script: str, at: Path) -> subprocess.CompletedProcess[str]:
 
 @pytest.fixture
 def place(tmp_path: Path) -> Path:
-    """A folder that holds what the examples name."""
+    """A folder with the files named in the examples."""
     shutil.copy(ROOT / "params.yaml", tmp_path)
     for folder in ("results/runs/fashion/simgcd/seed0", "results/splits", ".zfunc", ".config/fish/completions"):
         (tmp_path / folder).mkdir(parents=True)
@@ -110,7 +110,7 @@ def test_outside_the_project(tmp_path: Path) -> None:
     assert done.stderr == "error: params.yaml does not exist; run the command from the folder that contains it\n"
 
 
-# -- what all commands promise ---------------------------------------------------------------------------
+# -- conventions of all commands ---------------------------------------------------------------------------
 
 
 def test_version_and_help() -> None:
@@ -170,7 +170,7 @@ def test_results_on_stdout_and_remarks_on_stderr(place: Path) -> None:
 
 @pytest.mark.slow
 def test_a_name_is_shown_on_one_line(place: Path) -> None:
-    """Line ends and other control characters of names are escaped for people, and kept for programs."""
+    """Line breaks and other control characters in names are escaped in text output, but not in JSON."""
     odd = "a\n\x1b[31mb"
     (place / "predictions.csv").write_text(PREDICTED.replace("1.jpg,0", f'1.jpg,"{odd}"') + f'"{odd}.jpg",0\n')
     people, programs = (

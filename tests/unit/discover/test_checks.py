@@ -59,7 +59,7 @@ def test_the_weight_of_equal_sizes(place: Place, tmp_path: Path) -> None:
 
 
 def test_odd_files_in_a_folder_of_images(place: Place, tmp_path: Path) -> None:
-    """Links to nowhere, kinds that are not read, a class without a readable image, names that differ in case."""
+    """Broken links, unsupported formats, a class without a readable image, names that differ in case."""
     painter, photos = Painter(3), tmp_path / "photos"
     for number in range(8):
         painter.save(photos / f"{number}.png", number % 2, 20, 30)

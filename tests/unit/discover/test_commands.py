@@ -1,4 +1,4 @@
-"""`discover`, `predict` and `export` as commands: what they print, and mistakes before torch is loaded."""
+"""The commands `discover`, `predict` and `export`: their output, and errors before torch is loaded."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def test_commands_refuse(
 
 
 def test_invalid_arguments_are_refused_before_torch_is_loaded(tmp_path: Path) -> None:
-    """That takes seconds; so do packing and features, before which weights that do not fit are told."""
+    """Loading torch takes seconds. Weights that do not fit are reported before packing and features."""
     Image.new("RGB", (9, 9)).save(tmp_path / "a.png")
     Image.new("RGB", (9, 9), "red").save(tmp_path / "b.png")
     for name, lines in {"one.csv": "a.png,ant", "none.csv": "", "all.csv": "a.png,ant\nb.png,bee"}.items():
@@ -148,7 +148,7 @@ TO = ("discover photos --labels l.csv --classes 2 --out", "predict model photos 
 def test_errors_of_the_file_system_are_reported_before_torch_is_loaded(
     tmp_path: Path, words: str, problem: str
 ) -> None:
-    """Permissions bind root too, once it gives up the capability to ignore them."""
+    """The process drops the capability of root to ignore permissions."""
     for name in ("photos", "locked", "shut", "model"):
         (tmp_path / name).mkdir()
     for name in ("a.png", "b.png"):

@@ -1,4 +1,4 @@
-"""Discovering the classes of people's own images: what is written, and what an interrupted call resumes."""
+"""Discoveries: their results, and resuming of interrupted calls."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_predictions_of_every_unlabelled_image(place: Place, found: dict[str, An
 
 
 def test_a_discovery_is_scored_as_the_docs_say(place: Place, out: Path, tmp_path: Path) -> None:
-    """Against the truth of all images, with its labels as the list of Old classes."""
+    """Compared with the true classes of all images, with its labels as the list of Old classes."""
     truth = pd.DataFrame(
         {"path": list(place.truth), "class": [(*KNOWN, "tulip", "daisy")[k] for k in place.truth.values()]}
     )
@@ -152,7 +152,7 @@ def test_a_killed_discovery_resumes_to_the_same_result(place: Place, out: Path, 
 
 
 def test_another_setting_or_other_images_start_clean(place: Place, tmp_path: Path, capsys: Any) -> None:
-    """In a copy: with other epochs the features serve again; with another image nothing does."""
+    """In a copy: with other epochs the features are reused; with another image nothing is."""
     mine = tmp_path / "out"
     shutil.copytree(place.root / "photos/out", mine, symlinks=True)
     place.discover(str(mine), seed=1)
@@ -165,7 +165,7 @@ def test_another_setting_or_other_images_start_clean(place: Place, tmp_path: Pat
     os.utime(photos / "deep/er/000.jpg", (1, 1))
     with pytest.raises(UserError, match="--classes is 90: 88 new classes cannot be found among 43 unlabelled images"):
         place.discover(str(mine), folder=photos, classes=90)
-    assert (mine / "predictions.csv").exists()  # refused before anything was touched
+    assert (mine / "predictions.csv").exists()  # refused before anything was changed
     place.discover(str(mine), folder=photos)
     output = capsys.readouterr().out
     assert "with different images, seed" in output
@@ -210,7 +210,7 @@ def test_a_refused_request_leaves_the_results(
 def test_an_interrupted_request_keeps_the_earlier_results(
     place: Place, found: dict[str, Any], tmp_path: Path, capsys: Any
 ) -> None:
-    """Ctrl-C while another one trains: the old one is answered from what is kept, then the other one resumes."""
+    """Ctrl-C while another request trains: the earlier results are still returned, then the other one is resumed."""
     mine = tmp_path / "out"
     shutil.copytree(place.root / "photos/out", mine)
     before = tree(mine)
@@ -237,7 +237,7 @@ def test_an_interrupted_request_keeps_the_earlier_results(
 def test_disk_space_for_the_training_is_checked(
     place: Place, found: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """In a copy whose images and features are kept: what another seed's training writes is all that is needed."""
+    """In a copy with cached images and features, only the disk space for the training of another seed is required."""
     mine = tmp_path / "out"
     shutil.copytree(place.root / "photos/out", mine)
     usage = shutil.disk_usage(mine)._replace(free=10_000_000)

@@ -89,7 +89,7 @@ def test_all_labelled(place: Place, tmp_path: Path) -> None:
             ["zzzzzzz", "yyyyyyy", "xxxxxxx", "vvvvvvv", "wwwwwww"],
             "labels 5 images that are not in {photos}: line 3 'zzzzzzz', line 4 'yyyyyyy', line 5 'xxxxxxx' and 2 more",
         ),
-        # The file of that name, not the one whose path has the most alike letters.
+        # The file of that name, not the one with the most similar path.
         (["C:\\Users\\me\\photos\\Foto 101.jpg"], "line 3 'C:/Users/me/photos/Foto 101.jpg' (did you mean 'sub/Foto"),
         (
             ["/home/me/photos/sub/Foto 101.jpg"],
@@ -109,7 +109,7 @@ def test_labels_of_missing_images(place: Place, tmp_path: Path, written: list[st
 
 
 def test_columns_that_are_swapped(place: Place, tmp_path: Path) -> None:
-    """Two images of one class would be two things said of one image."""
+    """With swapped columns, two images of one class would be two classes of one image."""
     photos, paths = photos_of(tmp_path / "photos", "a.png", "sub/b.png", f"{NFC}.png", "d.png")
     lines = f"Albatros à pieds noirs,./sub/b.png\nAlbatros à pieds noirs,a.png\nwren,{NFD}.png\n"
     with pytest.raises(UserError) as raised:
@@ -154,7 +154,7 @@ NFC, NFD = (unicodedata.normalize(form, "Käfer") for form in ("NFC", "NFD"))
 
 
 def photos_of(folder: Path, *paths: str | bytes) -> tuple[Path, list[str]]:
-    """A folder of small images at these paths, and the paths that are read of it."""
+    """Write small images to these paths; return the folder and the paths that are read."""
     for number, path in enumerate(paths):
         file = Path(os.fsdecode(os.fsencode(folder) + b"/" + os.fsencode(path)))
         Painter(number).save(file.with_suffix(".png"), number % 2, 20, 30)
@@ -200,7 +200,7 @@ def test_one_image_labelled_in_two_forms(place: Place, tmp_path: Path) -> None:
 
 
 def test_labels_of_files_that_are_left_out(place: Place, tmp_path: Path) -> None:
-    """A camera's own format, hidden files: they are there, so a label of them is not a mistyped name."""
+    """Unsupported formats and hidden files exist, so their labels are not mistyped names."""
     photos, paths = photos_of(tmp_path / "photos", "a.png", "b.png", "c.HEIC", f"{NFD}.heif", ".d.png", ".e/f.png")
     left_out = ["c.HEIC", f"{NFC}.heif", ".d.png", ".e/f.png"]
     lines = "".join(f"{path},lark\n" for path in left_out)

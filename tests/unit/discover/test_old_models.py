@@ -1,4 +1,4 @@
-"""Models that earlier versions of `ctxgcd discover` have written are read, and tell the same classes."""
+"""Models written by earlier versions of `ctxgcd discover` can be read and predict the same classes."""
 
 from __future__ import annotations
 

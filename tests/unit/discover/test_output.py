@@ -1,4 +1,4 @@
-"""The folder of a discovery: nothing that it holds is deleted before other results are complete."""
+"""The folder of a discovery: its results are not deleted before other results are complete."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ WRITTEN = {"old": set(RESULTS), "new": set(RESULTS) - {"unreadable.csv"}}  # all
 
 
 def compute(out: Path, request: dict[str, Any], name: str, images: str = "images-1") -> None:
-    """A request from its beginning to its results, all of them files that hold `name`."""
+    """Make the results of a request; all files contain `name`."""
     output = Output(out, request)
     output.check()
     output.claim()
@@ -60,7 +60,7 @@ def test_results_that_fail_halfway_keep_the_old_ones(tmp_path: Path) -> None:
     assert not new.exists()
     assert results(tmp_path) == dict.fromkeys(WRITTEN["old"], "old")
     assert runs(tmp_path) == {"run-old"}
-    compute(tmp_path, OLD, "old")  # request again, it leaves what the other one has computed
+    compute(tmp_path, OLD, "old")  # a repeated request keeps the results of the other one
     assert place.is_dir()
 
 
@@ -127,7 +127,7 @@ def test_a_call_killed_between_two_renames_is_completed(
 
 
 def test_work_of_a_request_is_stored_next_to_that_of_the_recorded_one(tmp_path: Path) -> None:
-    """A third request deletes what the second one computed, and leaves the first one's."""
+    """A third request deletes the work of the second one and keeps that of the first one."""
     compute(tmp_path, OLD, "old")
     for name in ("second", "third"):
         output = Output(tmp_path, {"images": name})
@@ -156,7 +156,7 @@ def test_a_folder_without_results_is_reused(tmp_path: Path, capsys: pytest.Captu
 
 
 def test_a_folder_of_an_earlier_version_is_kept_until_other_results_are_complete(tmp_path: Path) -> None:
-    """Its record says nothing of the folders that it uses, so all are kept."""
+    """Its record does not contain the folders that it uses, so all are kept."""
     for name in ("images-0/run-earlier", "images-1"):
         (tmp_path / "work" / name).mkdir(parents=True)
     (tmp_path / "work/asked.json").write_text(json.dumps(OLD))

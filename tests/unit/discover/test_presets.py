@@ -1,4 +1,4 @@
-"""Settings that fit the images, and agree with the workflow's."""
+"""Presets adapted to the images, and equal to the values of the workflow."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.helpers.discovery import Place
 
 @pytest.mark.slow
 def test_the_long_preset_without_a_network(place: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Weights that cannot be fetched are told before OUT is made, with the option that names a file of them."""
+    """Weights that cannot be downloaded are reported before OUT is created; the message names --weights."""
     (tmp_path / "mirror").mkdir()
     (tmp_path / "here").mkdir()
     monkeypatch.chdir(tmp_path / "here")

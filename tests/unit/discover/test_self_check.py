@@ -70,7 +70,7 @@ def test_a_better_clustering_is_named_with_its_numbers() -> None:
 
 
 def test_clusterings_of_separate_points() -> None:
-    """Four groups of directions, two of them with labels: both clusterings find them."""
+    """Both clusterings find four groups of directions, of which two have labels."""
     rows = torch.eye(4).repeat_interleave(5, dim=0) + 0.01 * torch.randn(20, 4, generator=torch.manual_seed(0))
     true = torch.arange(4).repeat_interleave(5)
     labels = torch.where((torch.arange(20) % 5 < 2) & (true < 2), true, -1)

@@ -1,4 +1,4 @@
-"""Predictions and truths that cannot be scored, and the sentences about them."""
+"""Predictions and truths that cannot be scored, and their error messages."""
 
 from __future__ import annotations
 
@@ -154,7 +154,7 @@ def test_a_table_with_predictions_and_truth_is_accepted_as_truth(tmp_path: Path)
 
 
 def test_images_that_a_discovery_does_not_predict(tmp_path: Path) -> None:
-    """It predicts the unlabelled images alone; `predict` all of them, so there the advice is another one."""
+    """`discover` predicts only the unlabelled images and `predict` all images, so the advice differs."""
     more = TRUTH + "x.jpg,cat,1\ny.jpg,cat,1\n"
     files = written(tmp_path, OF_DISCOVER, more)
     lacks = f"{files[0]} lacks 4 of the 7 images of {files[1]}, first 'd.jpg'; "

@@ -18,7 +18,7 @@ from tests.helpers.places import ROOT
 
 
 def photo(seed: int, height: int = 90, width: int = 120) -> Image.Image:
-    """A smooth made-up photograph."""
+    """A smooth synthetic photograph."""
     coarse = np.random.RandomState(seed).randint(0, 256, (6, 8, 3)).astype(np.uint8)
     image = Image.fromarray(coarse).resize((width, height), Image.Resampling.BICUBIC)
     return image.filter(ImageFilter.GaussianBlur(1))
@@ -67,7 +67,7 @@ def test_none(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("spread", [3, 12, 255])
 def test_against_brute_force(spread: int) -> None:
-    """Thumbnails that lie close together, so that many pairs are near the limit."""
+    """Similar thumbnails, so that the differences of many pairs are near the limit."""
     random = np.random.RandomState(spread)
     centres = random.randint(0, 256 - spread, (5, 256))
     thumbs = (centres[random.randint(0, 5, 300)] + random.randint(0, spread, (300, 256))).astype(np.uint8)

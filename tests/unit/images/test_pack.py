@@ -1,4 +1,4 @@
-"""The image store beyond its contents: small images, odd files, interruptions, faults."""
+"""Packing of small images and odd files, interruptions, and errors."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ def test_a_small_square_first_image_does_not_set_the_size(tmp_path: Path) -> Non
 
 
 def odd_images(folder: Path) -> list[str]:
-    """Files of every odd kind: shapes, modes, a rotation by EXIF."""
+    """Files with unusual shapes and modes, and with a rotation in EXIF."""
     folder.mkdir()
     shapes = {"panorama": (40, 4000), "tower": (4000, 40), "dot": (1, 1), "line": (1, 40), "column": (40, 1)}
     for name, (height, width) in shapes.items():
@@ -114,7 +114,7 @@ def odd_images(folder: Path) -> list[str]:
     base.quantize(8).save(folder / "transparent.png", transparency=3)
     base.quantize(8).save(folder / "moving.gif", save_all=True, append_images=[base.rotate(90).quantize(8)])
     exif = Image.Exif()
-    exif[0x0112] = 6  # turn by 90 degrees: the published loaders do not
+    exif[0x0112] = 6  # a rotation by 90 degrees, which the published loaders ignore
     base.save(folder / "turned.jpg", exif=exif)
     return sorted(path.name for path in folder.iterdir())
 
@@ -177,7 +177,7 @@ def test_nothing_to_pack(tmp_path: Path) -> None:
 
 
 def packing(folder: Path, out: Path, workers: int) -> subprocess.Popen[bytes]:
-    """Pack everything of a folder in a process of its own, with its workers in one group."""
+    """Pack a folder in a separate process, with its workers in one process group."""
     code = (
         "from pathlib import Path\nfrom ctxgcd.images.pack import pack\n"
         f"folder = Path({str(folder)!r})\nnames = sorted(path.name for path in folder.iterdir())\n"
@@ -201,7 +201,7 @@ def test_packing_killed_many_times_gives_the_same_store(tmp_path: Path) -> None:
         process.wait()
         seen.append(lines(journal))
     assert seen[0] < seen[1] < seen[2]  # finished chunks stay finished
-    journal.write_text(journal.read_text() + '{"shapes": [[1')  # torn by a kill in the middle of a line
+    journal.write_text(journal.read_text() + '{"shapes": [[1')  # truncated in the middle of a line by a kill
     (tmp_path / ".store.part").open("ab").write(b"torn")
     done = packing(tmp_path / "images", out, 1)
     output = done.communicate(timeout=60)[0].decode()
@@ -244,8 +244,8 @@ def test_a_killed_call_leaves_no_process_behind(tmp_path: Path) -> None:
     process = packing(tmp_path / "images", tmp_path / "store.npz", 2)
     while lines(tmp_path / ".store.journal") < 2 and process.poll() is None:
         time.sleep(0.01)
-    process.kill()  # it alone, not its workers
-    process.communicate(timeout=30)  # its output ends with the last process that could write there
+    process.kill()  # only this process, not its workers
+    process.communicate(timeout=30)  # its output ends when the last writing process ends
 
 
 def test_packing_of_several_sizes_is_resumed_if_the_first_image_is_square(tmp_path: Path) -> None:
@@ -256,9 +256,9 @@ def test_packing_of_several_sizes_is_resumed_if_the_first_image_is_square(tmp_pa
     with pytest.raises(UserError, match="is missing"):
         pack("cub", tmp_path / "images", names, 16, tmp_path / "store.npz", 1)
     last.write_bytes(content)
-    first.unlink()  # of a finished chunk: not read again
+    first.unlink()  # in a finished chunk, so it is not read again
     digest = pack("cub", tmp_path / "images", names, 16, tmp_path / "store.npz", 1)
-    assert pack("cub", tmp_path / "images", names, 16, tmp_path / "store.npz", 1) == digest  # nor of a finished store
+    assert pack("cub", tmp_path / "images", names, 16, tmp_path / "store.npz", 1) == digest  # nor for a finished store
 
 
 @pytest.mark.slow

@@ -1,4 +1,4 @@
-"""The neighbour batch: queries are uniform and move on."""
+"""The neighbour batch: queries are uniform and the random stream advances."""
 
 from __future__ import annotations
 

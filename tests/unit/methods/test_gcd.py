@@ -1,4 +1,4 @@
-"""GCD: its head, its decay, and clusters with labelled images pinned."""
+"""GCD: its head, its weight decay, and clusters in which labelled images keep their class."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a hook must not return, and state that no run could resume from, is refused."""
+"""Wrong return values of hooks, and state that cannot be resumed, are refused."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def test_wrong_return_values_of_hooks_are_refused(
 
 
 class Late(Plain):
-    """A buffer that is not there from the beginning."""
+    """A buffer that does not exist from the beginning."""
 
     def before_epoch(self, network: Any, look: Look) -> Plan:
         network.register_buffer("bank", torch.zeros(3))

@@ -1,4 +1,4 @@
-"""Optimisers of a method: several, anew, of a later phase; all resumable."""
+"""Optimisers of a method: several, reset, and in a later phase; all can be resumed."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Fresh(Plain):
 
 
 def test_a_fresh_optimiser_has_no_momentum(tmp_path: Path) -> None:
-    """Epoch 2 is then that of a run which begins with the network as it is."""
+    """Epoch 2 equals the first epoch of a run that starts with the same network."""
     for kind, is_fresh in ((Fresh, True), (Plain, False)):
         made, _ = begun(tmp_path, kind, epochs=4)
         for epoch in range(2):
@@ -115,7 +115,7 @@ def test_each_optimiser_may_have_a_schedule(tmp_path: Path) -> None:
 
 
 class Phased(Plain):
-    """From epoch 1 on other optimisers: which phase it is, a buffer tells."""
+    """Other optimisers from epoch 1 on; a buffer stores the phase."""
 
     def network(self, tail: nn.Module, dim: int, old_classes: int) -> TailNetwork:
         net = network(self.p["seed"])

@@ -1,4 +1,4 @@
-"""What a method may do in the loop: plans, streams, modes and buffers, looks, columns of its own."""
+"""Hooks of a method in the loop: plans, streams, modes, buffers, looks, and further columns."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ torch.set_num_threads(1)
 
 
 class Grouped(Plain):
-    """Three groups a step, with integers that tell the images, two ways."""
+    """Three groups per step, with two kinds of integers that identify the images."""
 
     names: tuple[str, ...] = ("sampled", "near", "far")
 
@@ -62,7 +62,7 @@ class Grouped(Plain):
 
 
 def without(*names: str) -> type[Grouped]:
-    """The same, with these groups alone."""
+    """Return the same method with only these groups."""
     return type("Fewer", (Grouped,), {"names": names})
 
 
@@ -106,7 +106,7 @@ def test_views_do_not_depend_on_other_images(tmp_path: Path, names: tuple[str, .
         for name in names:
             ids = fewer.groups[name].ids
             assert torch.equal(ids, of_all.groups[name].ids)
-            # A further occurrence of an image has views of its own, in whichever group it is.
+            # A further occurrence of an image has other views, in any group.
             same = torch.ones(len(ids), dtype=torch.bool) if name == "sampled" else ~torch.isin(ids, elsewhere)
             assert same.any()
             assert torch.equal(fewer.groups[name].views[same.repeat(2)], of_all.groups[name].views[same.repeat(2)])
@@ -188,7 +188,7 @@ def test_heads_train_in_training_mode_and_the_tail_does_not(tmp_path: Path) -> N
 
 
 class AveragedNetwork(Network):
-    """With a moving average of the classifier, and the mean feature of this epoch."""
+    """A network with a moving average of the classifier, and the mean feature of the epoch."""
 
     def __init__(self, seed: int) -> None:
         inner = network(seed)
@@ -252,7 +252,7 @@ def test_after_step_changes_buffers_that_are_saved(tmp_path: Path) -> None:
 
 
 class Looking(Normed):
-    """Looks at everything, in every epoch and before the first, around the draws of the sampler."""
+    """Uses all attributes of the look in every epoch and before the first, before and after the sampler's draws."""
 
     def prepare(self, network: Any, look: Look) -> None:
         self.look_around(network, look)
@@ -292,11 +292,11 @@ def test_a_look_gives_current_features_without_side_effects(tmp_path: Path) -> N
         assert torch.equal(views, own_views)
 
 
-# -- what is written down --------------------------------------------------------------------------------
+# -- recorded values --------------------------------------------------------------------------------
 
 
 class Weighing(Plain):
-    """Weights by epoch and step; a number of the epoch and one of each step for the history."""
+    """Weights by epoch and step; a value of the epoch and one of each step for the history."""
 
     logged = ("threshold", "spread")
 

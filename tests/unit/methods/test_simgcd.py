@@ -1,4 +1,4 @@
-"""What the baseline computes from a batch: its terms are the written formula."""
+"""The baseline on a batch: its terms equal the formula."""
 
 from __future__ import annotations
 
@@ -68,13 +68,13 @@ def _simgcd(new_by: str) -> SimGCD:
 
 
 def test_new_classes_by_kmeans_follow_the_features() -> None:
-    """Two groups of images that the classifier mixes are told apart; images of old classes keep their class.
+    """Two groups of images that the classifier mixes are separated; images of old classes keep their class.
 
-    The trained features of new images are all alike, so that only their frozen features can tell them apart.
+    The trained features of new images are equal, so that only their frozen features can separate them.
     """
     stream, net = torch.Generator().manual_seed(0), network()
     old = 3  # of 5 classes
-    with torch.no_grad():  # features e0, e1, e2 are old; e3 and e4 are new, and the classifier cannot tell them apart
+    with torch.no_grad():  # features e0, e1, e2 are old; e3 and e4 are new, and the classifier cannot separate them
         net.classifier.direction.zero_()
         net.classifier.direction[[0, 1, 2], [0, 1, 2]] = 1.0
         net.classifier.direction[3:, 3:5] = 1.0

@@ -1,4 +1,4 @@
-"""Kept features: what they hold, take, resume, and how damage is told."""
+"""Cached features: contents, size, resuming, and damaged files."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def packed(tmp_path: Path) -> Path:
 
 
 def flat() -> Backbone:
-    """A trunk that keeps the pixels, so that what is kept can be compared."""
+    """A trunk that returns the pixels, so that cached outputs can be compared."""
     return Backbone(torch.nn.Flatten(), torch.nn.Identity(), 3 * 20 * 20)
 
 
@@ -52,7 +52,7 @@ def test_the_size_of_cached_features_is_printed_and_checked(
 def test_a_killed_extraction_is_resumed_after_its_last_rows(
     packed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The rows that were written are not computed again, and those that follow have the views they would have had."""
+    """Written rows are not computed again, and later rows have the same views as without the kill."""
     monkeypatch.setitem(BATCH, "cpu", 2)
     monkeypatch.setattr("ctxgcd.models.features.SAVE_EVERY", 0)
     cropper, passed = cropper_of(packed, 20), []
@@ -95,7 +95,7 @@ class Times(torch.nn.Module):
 
 
 def test_view_bank_rows(packed: Path, tmp_path: Path) -> None:
-    """View v of image i is row v * images + i, and v has a stream of its own."""
+    """View v of image i is row v * images + i, and each view has a separate stream."""
     cropper, images, ids = cropper_of(packed, 20), 5, torch.arange(5)
     for name, seed in (("a", 4), ("b", 4), ("c", 5)):
         extract_view_bank(flat(), cropper, images, 3, seed, "float32", tmp_path / f"{name}.npy")

@@ -1,4 +1,4 @@
-"""Which weights are accepted, and what is said of others."""
+"""Accepted weights, and error messages for others."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ def test_a_training_checkpoint_is_refused(state: dict[str, Tensor], tmp_path: Pa
 
 
 def saved_as_told(sentence: str, folder: Path) -> Path:
-    """Run the command with which a refusal ends; the file that it writes."""
+    """Run the command in an error message; return the file that it writes."""
     command = shlex.split(sentence.partition(" separate file: ")[2])
     assert command[0] == "python"
     subprocess.run([sys.executable, *command[1:]], cwd=folder, check=True)
@@ -146,7 +146,7 @@ def test_the_matching_state_dict_is_named(
 
 
 def test_several_matching_state_dicts_are_all_named(state: dict[str, Tensor], tmp_path: Path) -> None:
-    """As DINO's full checkpoint holds them; its teacher is what its authors evaluate."""
+    """As in DINO's full checkpoint, whose teacher is evaluated by its authors."""
     student = {f"module.backbone.{name}": value + 1 for name, value in state.items() if value.is_floating_point()}
     teacher = {f"backbone.{name}": value for name, value in state.items()} | {"head.last": torch.ones(2)}
     path = tmp_path / "full.pth"
@@ -266,7 +266,7 @@ def test_dino_has_the_keys_that_timm_expects(dino: dict[str, Tensor], tmp_path: 
 
 
 def test_dino_of_a_full_checkpoint_is_refused(dino: dict[str, Tensor], tmp_path: Path) -> None:
-    """The full release holds student and teacher; the backbone is one of their parts."""
+    """The full release contains student and teacher; the backbone is a part of each."""
     small = {name: value.flatten()[:1] for name, value in dino.items()}
     torch.save({"student": small, "teacher": small, "epoch": 400}, tmp_path / "a.pth")
     assert "it contains student, teacher, epoch" in error_of(
@@ -281,7 +281,7 @@ def test_dino_of_a_full_checkpoint_is_refused(dino: dict[str, Tensor], tmp_path:
 
 @torch.no_grad()
 def test_package_weights(tmp_path: Path) -> None:
-    """Every key of timm's model is filled, and the features tell images apart."""
+    """All keys of timm's model are filled, and the features of images differ."""
     weights.prepare(LITE, "package", 64, tmp_path / "lite.pt")
     prepared = torch.load(tmp_path / "lite.pt", weights_only=True)
     own = timm.create_model(LITE, num_classes=0)
@@ -290,7 +290,7 @@ def test_package_weights(tmp_path: Path) -> None:
     assert not found.unexpected_keys
     fresh = timm.create_model(LITE, num_classes=0).state_dict()
     same = [n for n, v in fresh.items() if v.is_floating_point() and v.ndim > 1 and torch.equal(v, prepared[n])]
-    assert not same  # no layer kept the values it was made with
+    assert not same  # no layer has its initial values
     backbone = cut(weights.load(LITE, 64, tmp_path / "lite.pt"), 1)
     ramp = torch.linspace(-1, 1, 64)
     waves = torch.sin(8 * ramp)

@@ -19,7 +19,7 @@ ENTROPY = "ctxgcd.losses.entropy"
 
 @pytest.fixture
 def declared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An empty file of declarations in place of the committed one."""
+    """An empty file of declarations instead of the committed one."""
     file = tmp_path / "equal_code.csv"
     file.write_text("module,old,new,reason\n")
     monkeypatch.setattr(equality, "FILE", file)
@@ -64,7 +64,7 @@ def test_a_cycle_of_declarations_is_refused(declared: Path) -> None:
     "line", ["<<<<<<< HEAD", "a,a1", "a,a1,a2", "a,,a2,why", "a,a1,a2,why,more", 'a,a1,a2,"why', "\xff"]
 )
 def test_a_damaged_line_of_declarations_is_refused(declared: Path, line: str) -> None:
-    """Passed over, it would make results again."""
+    """A skipped line would make results again."""
     declared.write_bytes(declared.read_bytes() + line.encode("latin-1") + b"\n")
     with pytest.raises(UserError, match=r"equal_code.csv (line 2|cannot be read)"):
         equality.oldest("a2")
@@ -83,7 +83,7 @@ def test_a_missing_file_of_declarations_or_head_is_refused(declared: Path) -> No
 
 
 def test_a_declaration_starts_a_new_line(declared: Path) -> None:
-    """Also where an editor has taken away the end of the last one, or left an empty line."""
+    """Also if an editor removed the last line break, or left an empty line."""
     declared.write_text("module,old,new,reason\na,a1,a2,x\n\nb,b1,b2,y")
     equality.declare({"a": "a2"}, {"a": "a3"}, {}, "z")
     assert (equality.oldest("a3"), equality.oldest("b2")) == ({"a1"}, {"b1"})
@@ -130,7 +130,7 @@ def test_the_command_declares_what_changed_since_a_revision(tmp_path: Path) -> N
     before = step()
     loss = place / "ctxgcd/losses/entropy.py"
     loss.write_text(loss.read_text() + "\nUNUSED = 1\n")
-    # A part of a module that is moved to one of its own.
+    # A part of a module that is moved to a new module.
     (place / "ctxgcd/losses/moved.py").write_text("MOVED = 1\n")
     (place / "ctxgcd/losses/distill.py").write_text(
         (place / "ctxgcd/losses/distill.py").read_text() + "\nfrom ctxgcd.losses.moved import MOVED\n"
@@ -153,7 +153,7 @@ def test_the_command_declares_what_changed_since_a_revision(tmp_path: Path) -> N
     assert "commit ctxgcd/pipeline/equal_code.csv with the change" in output
     assert "  training of simgcd: ctxgcd/losses/distill.py changed, ctxgcd/losses/moved.py is new\n" in output
     assert step() != before
-    # The further word is one behind --only too.
+    # The NEW=OLD argument can follow --only.
     status, output = declare(
         "--reason", "moved", "--only", "ctxgcd.losses.distill", "ctxgcd.losses.moved=ctxgcd.losses.distill"
     )

@@ -1,4 +1,4 @@
-"""The identity of a run holds what is read and no more."""
+"""The identity of a run contains exactly the values that it reads."""
 
 from __future__ import annotations
 
@@ -183,7 +183,7 @@ def test_an_estimate_is_read_from_its_file(tmp_path: Path) -> None:
 
 
 def test_a_content_hash_is_stable_and_independent_of_the_order_of_keys() -> None:
-    """Folders of caches are named by it: another value would make them again."""
+    """It is part of the names of caches, so another value would make them again."""
     assert content_hash([{"b": 1, "a": ["x", 2.5]}, None]) == "5232b6f47285ed48"
     assert content_hash([{"a": ["x", 2.5], "b": 1}, None]) == "5232b6f47285ed48"
     assert content_hash([{"a": [2.5, "x"], "b": 1}, None]) != "5232b6f47285ed48"

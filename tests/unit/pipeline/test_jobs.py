@@ -1,4 +1,4 @@
-"""What jobs are called with, and where their files lie, without Snakemake."""
+"""Arguments and paths of jobs, without Snakemake."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def test_the_name_of_a_cache_changes_only_with_what_it_depends_on() -> None:
         return {name for name in files if getattr(after, name)("fashion") != getattr(before, name)("fashion")}
 
     protocol = before.params.benchmarks["fashion"].protocol
-    assert changed(jobs(split__seed=7)) == set()  # images are numbered alike whatever the split draws
+    assert changed(jobs(split__seed=7)) == set()  # the numbers of images do not depend on the draw of the split
     assert changed(jobs(**{f"protocols__{protocol}__lr": 0.3})) == set()
     crop = before.params.protocols[protocol].crop - 8
     assert changed(jobs(**{f"protocols__{protocol}__crop": crop})) == {"weights", "frozen_features"}

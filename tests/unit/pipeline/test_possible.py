@@ -1,4 +1,4 @@
-"""What could not train, or would train something else, is refused."""
+"""Runs that cannot train, or would train something else, are refused."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from ctxgcd.pipeline.runs import Run
 from tests.helpers.params import edited
 from tests.helpers.refusals import error_of
 
-# -- what a split cannot have ----------------------------------------------------------------------------
+# -- K of a split ----------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -43,7 +43,7 @@ def test_an_impossible_k_is_refused_before_training(method: str, k: int, words: 
         check_k(p, split)
 
 
-# -- what could not train, or would train something else ------------------------------------------------
+# -- impossible runs ------------------------------------------------
 
 IMPOSSIBLE: list[tuple[str, Any, str, list[str]]] = [
     ("methods.full.k", 129, "full-paper", ["k is 129", "neighbour_images (128)", "smaller k"]),
@@ -90,7 +90,7 @@ def test_impossible_runs(committed: dict[str, Any], place: str, value: Any, row:
 
 
 def test_own_images_of_unknown_number(committed: dict[str, Any], tmp_path: Path) -> None:
-    """What needs no number of images is refused at once, the rest when the split knows it."""
+    """Errors that do not depend on the number of images are reported immediately, others after the split."""
     for number in range(4):
         (tmp_path / "birds" / f"class {number}").mkdir(parents=True)
     (tmp_path / "birds" / "labelled.txt").write_text("class 0\n")
@@ -117,7 +117,7 @@ def test_own_images_of_unknown_number(committed: dict[str, Any], tmp_path: Path)
 
 
 def test_only_requested_runs_of_the_benchmark_are_refused(params: Params, monkeypatch: pytest.MonkeyPatch) -> None:
-    check_requested("cub", 1)  # nothing is asked for
+    check_requested("cub", 1)  # nothing is requested
     limits = [resolve(params, "cub", row, 0) for row in ("kmeans", "simgcd")]
     monkeypatch.setenv("CTXGCD_RUNS", json.dumps([one | {"K": 4} for one in limits]))
     check_requested("cub", 128)

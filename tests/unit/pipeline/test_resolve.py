@@ -128,12 +128,12 @@ def test_k_is_true_given_or_estimated(params: Params, committed: dict[str, Any])
     for value in ("1.5", "23", "guessed", "false"):
         words = error_of(lambda value=value: resolve(params, "cub50", f"simgcd+K={value}", 0))  # type: ignore[misc]
         assert "true, estimated or a number of at least 24" in words
-    # Numbers as YAML writes them elsewhere: 060 would be 48.
+    # Other numbers of YAML: 060 would be 48.
     for value in ("060", "0x3C", "6_0"):
         assert f"K is {value}; give true" in error_of(
             lambda value=value: resolve(params, "cub50", f"simgcd+K={value}", 0)
         )  # type: ignore[misc]
-    # What is at fault is named: the benchmark's own value, or a row where it stands.
+    # The message names the wrong value: that of the benchmark or of the row.
     of_cub = edited(copy.deepcopy(committed), "benchmarks.cub.K", 60)
     assert "benchmarks.cub.K: K is 60; give" in error_of(lambda: resolve(of_cub, "cub", "kmeans", 0))
     assert "benchmark cub, row simgcd+K=60: K is 60; give" in error_of(lambda: resolve(params, "cub", "simgcd+K=60", 0))
@@ -170,7 +170,7 @@ def test_gcd_reads_what_it_uses(params: Params) -> None:
     assert not unread & read.keys()
     assert read["head_dim"] == 65536
     assert "head_dim" not in resolve(params, "cub", "simgcd", 0)
-    # A value that it does not read can't make it impossible.
+    # A value that it does not read cannot make it impossible.
     assert resolve(params, "cub50", "gcd+epochs=3", 0)["epochs"] == 3
 
 

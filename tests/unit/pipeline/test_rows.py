@@ -1,4 +1,4 @@
-"""Names of rows: those that can be read, and the sentences about others."""
+"""Names of rows: valid ones, and error messages for others."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Finished runs that are kept: given again, damaged, in the way."""
+"""Cached runs: copied, damaged, or not deletable."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which runs the tables need, and which benchmarks a call asks for."""
+"""The runs of the tables, and the benchmarks of a call."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def all_runs(params: Params) -> list[Run]:
 
 
 def test_equal_runs_have_one_name(params: Params) -> None:
-    """No two runs of all tables compute the same, whatever their names."""
+    """No two runs of all tables compute the same under different names."""
     needed = all_runs(params)
     identities = Counter(identity(resolve(params, r.benchmark, r.row, r.seed)) for r in needed)
     assert len(identities) == len(needed)
@@ -190,7 +190,7 @@ def test_pairs_of_compared_rows(committed: dict[str, Any]) -> None:
         assert base != changed | {"row": base["row"]}, row
     pairs = tables.table_pairs(params, "statistics", "cub50")
     assert set(pairs.values()) == {"simgcd"}
-    for kind in ("main", "ablation"):  # only its own rows, so that another ablation row makes no main table again
+    for kind in ("main", "ablation"):  # only its own rows, so that a new ablation row does not make main tables again
         rows = tables.table_rows(params, kind, "cub50")
         assert tables.table_pairs(params, kind, "cub50") == {row: "simgcd" for row in rows if row != "simgcd"}
     assert not any(tables.table_pairs(params, kind, "cub50") for kind in ("sensitivity", "terms"))

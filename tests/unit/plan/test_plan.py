@@ -1,4 +1,4 @@
-"""The plan: views counted by hand, rates by their source, sizes against the real models; what is here for a table."""
+"""The plan: views counted by hand, sources of rates, sizes against the real models; available tables."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def _elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def demo(committed: dict[str, Any]) -> Params:
-    """params.yaml in which fashion has values of its own: the last convolution is trained, in few epochs."""
+    """params.yaml with other values for fashion: the last convolution is trained, in few epochs."""
     committed["protocols"]["fashion"] |= {"resize": 73, "crop": 64, "tail": "blocks", "view_bank": 4, "epochs": 8}
     methods = committed["benchmarks"]["fashion"]["methods"]
     methods["simgcd"]["teacher_warmup_epochs"] = 3
@@ -55,7 +55,7 @@ def demo(committed: dict[str, Any]) -> Params:
 
 
 def finish(params: Params, run: Run, seconds: float, **changes: Any) -> None:
-    """Leave the metrics of a run, as train and score do."""
+    """Write the metrics of a run, as train and score do."""
     metrics = {
         **{"benchmark": run.benchmark, "row": run.row, "seed": run.seed, "seconds": seconds, "processes": 1},
         **{"training_seconds": seconds / 2, "peak_memory_mb": 900, "environment": {"device": CPU}},
@@ -113,7 +113,7 @@ def test_rates_by_source_most_specific_first(params: Params, monkeypatch: pytest
     shutil.copy(ROOT / "docs/measured/bench_steps.csv", "results/bench/steps.csv")
     assert (rate().baseline, rate().contextual) == (4.365, 4.06)
     assert rate().source.startswith("make bench, exact, float32; cpu: ")
-    # The phases cost their own: 10 baseline views, 5 of the evaluation and 20 contextual ones.
+    # Each phase has its own cost: 10 baseline views, 5 of the evaluation and 20 contextual ones.
     hours = rate().hours(Work(baseline=10, contextual=20, test=5))
     assert hours == pytest.approx((15 / 4.365 + 20 / 4.06) / 3600)
 
@@ -149,7 +149,7 @@ def test_a_damaged_line_of_the_bench_is_skipped(params: Params, capsys: pytest.C
     text = (ROOT / "docs/measured/bench_steps.csv").read_text().replace(",0.1379,", ",0,")  # a share may be 0
     file.write_text(text.replace(",4.365,", f",{ours},"))
     rate = measured(params).rate("cub", p)
-    assert (rate.baseline, rate.contextual) == (4.06, 4.06)  # of the line that is left
+    assert (rate.baseline, rate.contextual) == (4.06, 4.06)  # of the remaining line
     warning = f"'training step, baseline phase, exact, float32' is skipped, because ours is '{ours}'"
     assert capsys.readouterr().err.startswith(f"warning: {file}: {warning}")
 
@@ -170,7 +170,7 @@ def test_device_seconds_of_shared_and_of_interrupted_runs(params: Params) -> Non
     views = work_of(DEMO, 10, p).views
     finish(params, Run("fashion", "simgcd", 0), 10.0, processes=2)
     assert measured(params).rate("fashion", p).baseline == pytest.approx(views / 20)
-    finish(params, Run("fashion", "simgcd", 0), 10.0, training_seconds=40.0)  # went on after an interruption
+    finish(params, Run("fashion", "simgcd", 0), 10.0, training_seconds=40.0)  # resumed after an interruption
     assert measured(params).rate("fashion", p).baseline == pytest.approx(views / 40)
 
 
@@ -278,7 +278,7 @@ def test_done_runs_cost_nothing_and_every_run_is_listed(demo: Params) -> None:
 
 
 def test_cached_features_are_planned_without_other_rows(committed: dict[str, Any]) -> None:
-    """Of a benchmark too short for the warm-up of simgcd's teacher, and without a section of simgcd."""
+    """For a benchmark too short for the warm-up of simgcd's teacher, and without a section of simgcd."""
     committed["benchmarks"]["cub50"]["overrides"] = {"epochs": 5, "tail": "blocks", "view_bank": 4}
     del committed["methods"]["simgcd"]
     params = parse(committed)
@@ -317,7 +317,7 @@ def test_a_mistyped_rule_is_refused_and_files_are_not() -> None:
         refuse_unknown_rules(["resluts/main_ssb.csv"], ["all_tables", "demo"])
 
 
-# -- what is here -------------------------------------------------------------------------------------------
+# -- available tables -------------------------------------------------------------------------------------------
 
 
 def here(params: Params, *benchmarks: str) -> Available:
@@ -348,7 +348,7 @@ def test_finished_runs_replace_missing_data(params: Params) -> None:
 
 
 def test_the_plan_has_the_cache_limits_of_a_training() -> None:
-    """The plan, which loads no torch, has the limits a second time."""
+    """The plan does not load torch, so it has its own copy of the limits."""
     assert (sizes.IN_MEMORY, sizes.ON_DISK) == (views.IN_MEMORY, views.ON_DISK)
 
 

@@ -1,4 +1,4 @@
-"""What an adapter's runs cost and take on the disk."""
+"""Cost and disk space of runs with an adapter."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Figures: files that open, with bytes that repeat, and with what they are to show."""
+"""Figures: valid files with reproducible bytes and the expected content."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def test_figures_have_reproducible_bytes_for_all_user_settings(tmp_path: Path) -
         training_curves({"full-paper": [history(), history(0.2)]}, folder / "curves.png", "Loss")
         sensitivity_curves(sensitivity_frame(), folder / "sensitivity.png", "Sensitivity")
         embedding(features, names, old, names, folder / "embedding.png", "Features", seed=0)
-        mpl.rcParams["font.size"] = 30  # only the second round would see it
+        mpl.rcParams["font.size"] = 30  # affects only the second call
     mpl.rcdefaults()
     for name in ("curves.png", "sensitivity.png", "embedding.png"):
         first, second = (folder / name for folder in folders)
@@ -211,7 +211,7 @@ def test_embedding_counts_many_classes_and_states_a_sample(drawn: list[Any], tmp
 
 
 def lab(color: str) -> np.ndarray:
-    """Give a colour's place in CIELAB (D65), where distances are those that an eye sees; about 2 is the least."""
+    """Return a colour in CIELAB (D65), where distances are perceptual; about 2 is the smallest visible one."""
     rgb = np.array(mpl.colors.to_rgb(color))
     linear = np.where(rgb <= 0.04045, rgb / 12.92, ((rgb + 0.055) / 1.055) ** 2.4)
     to_xyz = np.array([[0.4124, 0.3576, 0.1805], [0.2126, 0.7152, 0.0722], [0.0193, 0.1192, 0.9505]])

@@ -1,4 +1,4 @@
-"""Aggregation and verdicts worked by hand."""
+"""Aggregation and verdicts, computed by hand."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def test_a_row_without_runs_and_a_score_without_a_value_are_empty() -> None:
     assert (missing["n"], missing["all_published"], missing["all_verdict"]) == (0, 64.5, "")
     assert pd.isna(missing["all_mean"])
     assert pd.isna(missing["K"])
-    assert pd.isna(kmeans["new_mean"])  # a mean of half the seeds would pass for one of all
+    assert pd.isna(kmeans["new_mean"])  # a mean of half the seeds would look like one of all
     assert (kmeans["new_per_seed"], kmeans["all_mean"]) == ("- 31.0", 34.5)
 
 

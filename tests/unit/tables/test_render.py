@@ -1,4 +1,4 @@
-"""Rendered tables: marks, gaps, notes, hostile names."""
+"""Rendered tables: marks, missing values, notes, malicious names."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ def test_method_names(row: str, name: str) -> None:
 
 
 class Outline(HTMLParser):
-    """Collect the tags, attributes and text of a page; a tag that is never closed stays on the stack."""
+    """Collects the tags, attributes and text of a page; tags that are not closed remain on the stack."""
 
     VOID = ("meta", "br")
 

@@ -1,4 +1,4 @@
-"""States of a training: resumed, damaged, diverged, and one process at a time."""
+"""Checkpoints of a training: resumed, damaged, diverged, and locked by one process."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def damage(path: Path, kind: str) -> None:
         torch.save({"kind": "ctxgcd-state", "schema": 99}, path)
     elif kind == "list":
         torch.save([1], path)
-    elif kind == "one bit":  # of a parameter, which torch itself loads without a word
+    elif kind == "one bit":  # of a parameter, which torch loads without an error
         parameter = checkpoint.load(path, "ctxgcd-state")["network"]["tail.weight"].numpy().tobytes()
         place = content.index(parameter)
         path.write_bytes(content[:place] + bytes([content[place] ^ 1]) + content[place + 1 :])
@@ -145,7 +145,7 @@ def test_a_run_is_trained_by_one_process_at_a_time(tmp_path: Path) -> None:
     owner, other = checkpoint.owned(state), checkpoint.owned(state, patience=0.1)
     with owner, pytest.raises(UserError, match="another process trains the run"):
         other.__enter__()
-    with checkpoint.owned(state):  # free again
+    with checkpoint.owned(state):  # unlocked again
         assert state.is_dir()
 
 

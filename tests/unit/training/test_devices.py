@@ -1,4 +1,4 @@
-"""Which devices a training borrows, where CUDA is made up and the locks are real."""
+"""The devices of a training, with simulated CUDA and real locks."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from ctxgcd.errors import UserError
 from ctxgcd.training import device_locks, devices
 from ctxgcd.training.devices import borrowed_devices
 
-CARDS = ("GPU-a", "GPU-b", "GPU-c")  # of the host; a process is shown a part of them, each time numbered from 0
+CARDS = ("GPU-a", "GPU-b", "GPU-c")  # of the host; a process sees some of them, numbered from 0
 
 
 @pytest.fixture(autouse=True)
@@ -46,7 +46,7 @@ def test_only_the_devices_set_by_a_queue_are_used(monkeypatch: pytest.MonkeyPatc
 
 
 def test_a_device_is_identified_by_its_uuid(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """SLURM may show two jobs two cards as number 0, or one card under two numbers."""
+    """In SLURM, two jobs may see two devices as number 0, or one device under two numbers."""
     with borrowed_devices(1):  # GPU-a
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1")
         with borrowed_devices(1) as other:  # GPU-b, at once

@@ -1,4 +1,4 @@
-"""What a step sees: neighbour lists, and the images of its rows."""
+"""The inputs of a step: neighbour lists, and the images of its rows."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ torch.set_num_threads(1)
 
 @pytest.mark.parametrize(("reciprocal", "length"), [("batch", 3), ("dataset", 4)])
 def test_neighbour_lists(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, reciprocal: str, length: int) -> None:
-    """Nearest others by the test view's features at the start of the epoch; refreshed every epoch."""
+    """The nearest others by the test view's features at the start of the epoch, computed in every epoch."""
     made, recorder = training(tmp_path, {"reciprocal": reciprocal})
     found: list[Tensor] = []
     used: list[Tensor] = []
@@ -35,7 +35,7 @@ def test_neighbour_lists(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, recipr
         return found[-1]
 
     def batch_of(lists: Tensor, queries: int, stream: torch.Generator) -> Tensor:
-        assert lists.shape == (IMAGES, 3)  # a query brings its k - 1 nearest others
+        assert lists.shape == (IMAGES, 3)  # a query adds its k - 1 nearest others
         assert queries == 3
         assert torch.equal(lists, found[-1][:, :3])
         used.append(own_batch(lists, queries, stream))

@@ -1,4 +1,4 @@
-"""TensorBoard's files: on demand, and each epoch once."""
+"""TensorBoard files: optional, with each epoch once."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.helpers.training import IMAGES, SIMGCD, trained, training
 
 
 def test_tensorboard_shows_each_epoch_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Also of a training that was interrupted between its state and the end of the next epoch."""
+    """Also for a training that was interrupted after a checkpoint and before the end of the next epoch."""
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
     monkeypatch.setenv("CTXGCD_TENSORBOARD", str(tmp_path / "board"))

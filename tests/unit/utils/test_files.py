@@ -1,4 +1,4 @@
-"""What a disk or a hand has damaged ends in one sentence that names the file and says what to do."""
+"""Damaged files give an error message with the file and advice."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ IMAGES = range(8)
 
 
 def refused(read: Callable[[], object], file: Path) -> bool:
-    """Whether it ends in the one sentence, and that names the file."""
+    """Return whether the call raises a UserError that names the file."""
     with pytest.raises(UserError, match=f"^{re.escape(str(file))} {AGAIN}$"):
         read()
     return True
@@ -74,7 +74,7 @@ def test_a_split_is_refused_wherever_it_was_cut(tmp_path: Path, hashed: bool) ->
 
 
 def made(run: Path) -> None:
-    """The files of a run that the figures are drawn from."""
+    """The files of a run that figures read."""
     run.mkdir(parents=True)
     (run / "history.csv").write_text("epoch,loss\n0,2.5\n")
     (run / "run.json").write_text('{"parameters": {}, "epoch": 1}')
@@ -99,7 +99,7 @@ def test_cut_files_of_the_embedding(tmp_path: Path, name: str, share: float) -> 
 
 def test_outputs_are_checked_before_the_work(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("as it was")
-    for name in ("file", "new.csv", "a/b/new.csv", "n" * 255):  # the longest name, though a temporary one is longer
+    for name in ("file", "new.csv", "a/b/new.csv", "n" * 255):  # the longest name; the temporary one must not be longer
         require_writable(tmp_path / name)
         assert [path.name for path in tmp_path.iterdir()] == ["file"]
     assert (tmp_path / "file").read_text() == "as it was"
@@ -136,7 +136,7 @@ def named(call: Callable[[], object]) -> None:
         call()
 
 
-SCRIPTS = {  # what each is called with, and the file that is damaged
+SCRIPTS = {  # the arguments of each script, and the damaged file
     "make_table": ("metrics.json", "--request {} --stem out --metrics metrics.json --hashes x"),
     "summarize_scores": ("metrics.json", "--benchmark x --out out --metrics metrics.json --hashes x"),
     "draw_curves": ("history.csv", "--benchmark x --out out.png --histories history.csv"),

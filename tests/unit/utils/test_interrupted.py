@@ -1,4 +1,4 @@
-"""What is left when a job is stopped or the disk is full."""
+"""Files after an interrupted job or a full disk."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ with reported(), replacing(Path(sys.argv[1])) as temporary:
 
 
 def started(out: Path, **environment: str) -> subprocess.Popen[str]:
-    """A job in the middle of writing `out`."""
+    """Start a job that is writing `out`."""
     process = subprocess.Popen(
         [sys.executable, "-c", JOB, str(out)],
         cwd=ROOT,
@@ -94,7 +94,7 @@ with reported():
 
 
 def test_a_job_interrupted_in_torch_save_prints_only_the_interruption() -> None:
-    """torch.save raises an error of its own in place of the interruption."""
+    """torch.save raises another error instead of the KeyboardInterrupt."""
     done = subprocess.run([sys.executable, "-c", SAVING], cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 130
     assert done.stderr == "interrupted; finished work is kept, and running the same command again resumes from there\n"
@@ -123,7 +123,7 @@ def test_a_job_ends_with_the_snakemake_that_started_it(tmp_path: Path) -> None:
     starter.kill()
     starter.wait()
     assert job.wait(timeout=10) == 130
-    assert stranger.poll() is None  # of a container or host from where that process is not seen
+    assert stranger.poll() is None  # from a container or host where that process is not visible
     stranger.kill()
     stranger.communicate()
 

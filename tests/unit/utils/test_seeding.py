@@ -31,7 +31,7 @@ def test_streams_do_not_depend_on_the_global_one() -> None:
 
 
 def plain_hash(key: int, *words: int) -> float:
-    """The same in Python's integers."""
+    """Return the same hash, computed with Python's integers."""
     mask, state = 2**64 - 1, key
     for word in words:
         state = (state + 0x9E3779B97F4A7C15 * (word + 1)) & mask

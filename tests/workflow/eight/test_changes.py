@@ -1,4 +1,4 @@
-"""What runs again after a change of parameters, data, weights or code, and that `why` says so."""
+"""The jobs after a change of parameters, data, weights or code, and the output of `why`."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ from tests.helpers.workflow import (
 
 
 def test_caches_can_be_deleted(another: Project) -> None:
-    """Also at another place: neither a folder's name nor a cache is part of what a run is."""
+    """Also in another folder: neither folders nor caches are part of a run's identity."""
     shutil.rmtree(another.folder / "work")
     assert "Nothing to be done" in another.dry("all_tables").output
 
@@ -49,13 +49,13 @@ def test_data_may_move_and_time_stamps_may_change(another: Project, tmp_path: Pa
     shutil.copytree(another.data / OWN, moved.data / OWN, copy_function=shutil.copyfile)
     another.change(lambda content: content["benchmarks"][OWN].update(path=str(moved.data / OWN)))
     assert "Nothing to be done" in moved.dry("all_tables").output
-    # Another image of one's own makes other data of it, another line of the official lists too.
+    # A changed own image, and a changed line of the official lists, change the data.
     (moved.data / OWN / "iris" / "3.jpg").write_bytes((moved.data / OWN / "iris" / "4.jpg").read_bytes())
     assert moved.dry("all_tables").trainings == {(OWN, row, 0) for row in MAIN_ROWS}
     lists = moved.data / "aircraft" / "data" / "images_variant_trainval.txt"
     lists.write_text("\n".join(reversed(lists.read_text().splitlines())) + "\n")
     assert moved.dry("all_tables").trainings == {(b, row, 0) for b in (OWN, "aircraft") for row in MAIN_ROWS}
-    # And where the data is away, what the recorded splits were made from still stands.
+    # If the data is missing, the recorded sources of the splits are used.
     shutil.rmtree(moved.data)
     assert "Nothing to be done" in moved.dry("all_tables").output
 
@@ -74,7 +74,7 @@ def commit(project: Project) -> None:
 
 
 def commented(project: Project) -> None:
-    """Another text of every source that changes nothing it does."""
+    """Change the text of every source without changing its behaviour."""
     files = [file for room in ("ctxgcd", "workflow/scripts") for file in (project.folder / room).rglob("*.py")]
     added(*map(str, files), line='\n\n# One more comment.\n"""And a bare string."""')(project)
 
@@ -88,7 +88,7 @@ def method_added(project: Project) -> None:
 
 
 def other_classes(project: Project) -> None:
-    """Two classes change places in CUB's list, so that its split changes."""
+    """Exchange two classes in CUB's list, so that its split changes."""
     file = project.folder / "ctxgcd/benchmarks/class_lists/cub.json"
     content = json.loads(file.read_text())
     content["old"][0], content["new"][0] = content["new"][0], content["old"][0]
@@ -120,7 +120,7 @@ CHANGES: dict[str, tuple[Callable[[Project], None], set[tuple[str, str, int]], d
         {("cub", "full-released", 0)},
         {"table": 3},
     ),
-    # Also in the call that makes the image store and the features anew: not only in the one after it.
+    # Also in the call that makes image store and features again, not only in the next one.
     "resize": (value("protocols", "official", "resize", to=40), FRESH, TABLES | {"curves": 1, "image_store": 8}),
     "crop": (value("protocols", "official", "crop", to=16), FRESH, TABLES | {"curves": 1, "weights": 1}),
     "precision": (value("protocols", "bank", "precision", to="bf16"), runs_of("cifar10"), ONE_TABLE | {"features": 2}),
@@ -136,10 +136,10 @@ CHANGES: dict[str, tuple[Callable[[Project], None], set[tuple[str, str, int]], d
 }
 
 
-# The same of changes of code. Runs behind a split that is made again are listed, because only the split itself tells
-# whether it stays as it was; where it does, they are copied from work/runs.
+# The same for changes of code. Runs of a split that is made again are listed, because the split may change; if it does
+# not, they are copied from work/runs.
 ALL = TRAINED | set(BESIDE)
-BANK = {"features": 3}  # of the one benchmark that keeps features: view bank, test view for training and for k-means
+BANK = {"features": 3}  # of the only benchmark with cached features: view bank, test view for training and for k-means
 READ_AGAIN = TABLES | {"curves": 1}
 
 
@@ -192,7 +192,7 @@ LISTED += ("audit_published",)
 
 @pytest.mark.parametrize("name", CHANGES)
 def test_a_change_runs_what_depends_on_it(another: Project, name: str) -> None:
-    """The table of changes and the jobs that they ask for; scores follow trainings."""
+    """A table of changes and the jobs that they cause; scores follow trainings."""
     edit, trained, others = CHANGES[name]
     edit(another)
     result = another.dry("all_tables", CURVES)
@@ -203,7 +203,7 @@ def test_a_change_runs_what_depends_on_it(another: Project, name: str) -> None:
 
 @pytest.mark.parametrize("name", CODE)
 def test_a_change_of_code_runs_what_it_computes(another: Project, name: str) -> None:
-    """`why`, which asks a dry run, names these runs with this reason, and counts these other jobs."""
+    """`why` prints these runs with this reason, and the number of other jobs of a dry run."""
     edit, trained, others = CODE[name]
     edit(another)
     targets = ["all_tables", CURVES, *(f"{folder_of(run)}/metrics.json" for run in BESIDE)]
@@ -221,7 +221,7 @@ def test_a_change_of_code_runs_what_it_computes(another: Project, name: str) -> 
 
 
 def test_runs_of_an_unchanged_split_are_copied(another: Project) -> None:
-    """As `why` says."""
+    """As printed by `why`."""
     added("ctxgcd/benchmarks/readers/aircraft.py")(another)
     target = "results/runs/aircraft/full-paper/seed0/metrics.json"
     output = another.call("why", target).output
@@ -236,7 +236,7 @@ def test_runs_of_an_unchanged_split_are_copied(another: Project) -> None:
 
 
 def test_declared_equality_runs_nothing(another: Project) -> None:
-    """Neither a change that is declared at once, nor, after a training, one that is declared later."""
+    """Neither for a change declared immediately nor for one declared after a training."""
     commit(another)
     target = "results/runs/aircraft/full-paper/seed0/metrics.json"
     before = json.loads((another.folder / target).read_text())
@@ -251,7 +251,7 @@ def test_declared_equality_runs_nothing(another: Project) -> None:
     done = subprocess.run(script, cwd=another.folder, env=environment, capture_output=True, text=True)
     assert "2 modules declared equal" in done.stdout, done.stdout + done.stderr
     assert "the code of every step is equal" in done.stdout
-    # What was made before the change stands; what was made between is of equal code and is copied.
+    # Results made before the change stay valid; those made before the declaration have equal code and are copied.
     assert another.dry("all_tables").trainings == {("aircraft", "full-paper", 0)}
     output = another.call("why", target).output
     assert "1 run would be made, 0 up to date" in output
@@ -266,7 +266,7 @@ def test_declared_equality_runs_nothing(another: Project) -> None:
 
 
 def test_every_imported_module_is_in_the_code_of_its_step(done: Project) -> None:
-    """Each script, run by the workflow for each method and reader, beside what it is said to reach."""
+    """The imports of each script, for each method and reader, are part of the code of its step."""
     content = yaml.safe_load((done.folder / "params.yaml").read_text())
     readers = {name: entry["reader"] for name, entry in content["benchmarks"].items()}
     seen = set()
@@ -306,7 +306,7 @@ def test_a_split_that_was_made_alone_is_followed_by_its_runs(another: Project) -
 
 
 def test_runs_of_other_parameters_are_in_no_table(another: Project) -> None:
-    """Results that were copied from elsewhere: Snakemake knows nothing of how they were made."""
+    """Results copied from elsewhere, which Snakemake has no record of."""
     shutil.rmtree(another.folder / ".snakemake")
     value("protocols", "official", "lr", to=0.05)(another)
     (another.folder / f"results/main_{OWN}.csv").unlink()

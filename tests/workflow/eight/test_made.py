@@ -1,4 +1,4 @@
-"""What one real call makes of all eight benchmarks: runs, tables, records."""
+"""The results of a real call for all eight benchmarks: runs, tables, records."""
 
 from __future__ import annotations
 
@@ -157,7 +157,7 @@ def test_metrics_describe_the_run(done: Project) -> None:
         found = json.loads(path.read_text())
         assert keys <= set(found)
         assert {"torch", "timm", "device"} <= set(found["environment"])
-        assert found["commit"] == "unknown"  # the copy lies outside git, which nothing needs
+        assert found["commit"] == "unknown"  # the copy is outside git, which is not required
         scored = {("unlabelled", "v2")} | ({("test", "v2")} if found["benchmark"] not in NO_TEST else set())
         assert {(s["set"], s["metric"]) for s in found["scores"]} >= scored
         own = done.folder / f"results/splits/{found['benchmark']}.sha256"
@@ -205,7 +205,7 @@ def test_learns_something(done: Project) -> None:
     assert history.cls.iloc[-1] < history.cls.iloc[0]
     scores = json.loads((done.folder / folder_of(BESIDE[0]) / "metrics.json").read_text())["scores"]
     v2 = next(score for score in scores if (score["set"], score["metric"]) == ("unlabelled", "v2"))
-    assert v2["all"] > 20  # 10 classes told apart by colour, of which a guess gets 10 percent
+    assert v2["all"] > 20  # 10 classes with different colours; random guessing gives 10 percent
 
 
 def test_faster_settings_have_a_separate_table(done: Project) -> None:
@@ -221,12 +221,12 @@ def test_faster_settings_have_a_separate_table(done: Project) -> None:
 
 
 def test_two_processes_make_the_run_of_one(another: Project) -> None:
-    """On a CPU they are joined by gloo; what is asked of a run's devices is no part of what it is."""
+    """On a CPU they are connected by gloo; the number of devices is not part of a run's identity."""
     folder = another.folder / folder_of(("cub", "full-paper", 0))
     alone = pd.read_csv(folder / "history.csv"), pd.read_csv(folder / "predictions.csv")
     assert another.dry("results/main_ssb.csv", "--set-resources", "train:gpu=2").trainings == set()
     shutil.rmtree(folder)
-    shutil.rmtree(another.folder / "work/runs")  # where the run was kept
+    shutil.rmtree(another.folder / "work/runs")  # where the run is cached
     wanted = f"{folder_of(('cub', 'full-paper', 0))}/metrics.json"
     result = another.call("--cores", "2", wanted, "--set-resources", "train:gpu=2")
     assert result.code == 0, result.output[-3000:]

@@ -1,4 +1,4 @@
-"""What dry runs, `plan` and `why` show, and how the rules are written."""
+"""The output of dry runs, `plan` and `why`, and the style of the rules."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.helpers.forked import snakemake
 from tests.helpers.places import PROGRAMS, ROOT
 from tests.helpers.workflow import ABLATION_ROWS, EIGHT, MAIN_ROWS, Project, folder_of, fresh
 
-# -- what a dry run shows --------------------------------------------------------------------------------
+# -- dry runs --------------------------------------------------------------------------------
 
 
 def test_all_tables_plans_trainings_of_all_eight(tiny: Project) -> None:
@@ -47,7 +47,7 @@ def test_a_host_of_eight_gpus_gives_imagenet_all_of_them(another: Project) -> No
     assert devices == {"imagenet_1k": "8", "cub": "1"}
 
 
-# -- how it is written -----------------------------------------------------------------------------------
+# -- style -----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("words", [("-q",), ("--quiet", "rules"), ("--quiet", "all"), ("--cores", "1")])
@@ -58,7 +58,7 @@ def test_why_lists_the_same_runs_with_quiet_options(tiny: Project, words: tuple[
 
 
 def test_plan_and_why_find_files_of_a_storage_provider(tiny: Project) -> None:
-    """As in the profile for Kubernetes, where results lie below pods/."""
+    """As in the profile for Kubernetes, where results are below pods/."""
     storage = ("--default-storage-provider", "fs", "--default-storage-prefix", "pods")
     result = tiny.call("why", "results/ablation_scars.csv", *storage)
     assert result.code == 0, result.output

@@ -1,4 +1,4 @@
-"""What goes wrong in a workflow: data, weights, values, targets, folders."""
+"""Errors of a workflow: data, weights, values, targets, folders."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def test_missing_data_stops_before_any_training(tiny: Project, tmp_path: Path) -
 
 
 def test_every_benchmark_can_be_checked(tiny: Project, tmp_path: Path) -> None:
-    """Also one that no word of the command line names and that `all_tables` does not hold."""
+    """Also a benchmark that is neither a target nor in `all_tables`."""
     project = tiny.copy(tmp_path / "project")
     result = project.call("--cores", "1", "work/manifests/fashion.csv")
     assert result.code == 0, result.output
@@ -98,7 +98,7 @@ def test_too_few_images_for_a_run_are_reported_before_packing(
     result = project.call("--cores", "1", run)
     refused(result, f"error: benchmark {OWN}, row full-paper: {name} {change[name]} ", "give")
     assert not (project.folder / f"results/splits/{OWN}.csv").exists()
-    # Only what is asked for is refused: the split alone is made, and the next call packs nothing for that run.
+    # Only requested runs are refused: the split is made, and the next call packs nothing for that run.
     split = project.call("--cores", "1", f"results/splits/{OWN}.csv")
     assert split.code == 0, split.output
     refused(project.call("--cores", "1", run), f"{name} {change[name]} ")
@@ -131,7 +131,7 @@ def test_a_checkout_that_is_not_writable_prints_only_the_message(
     finally:
         subprocess.run(["umount", "--lazy", folder], check=True)
     refused(result, f"error: {folder}/.snakemake is not writable; change its permissions")
-    assert len(result.output.strip().splitlines()) <= 3  # the sentence, and two lines of Snakemake's
+    assert len(result.output.strip().splitlines()) <= 3  # the message, and two lines of Snakemake
 
 
 def test_damaged_declarations_are_refused_before_anything_is_planned(tiny: Project, tmp_path: Path) -> None:

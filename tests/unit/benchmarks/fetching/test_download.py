@@ -1,4 +1,4 @@
-"""Downloads from a real local server that misbehaves."""
+"""Downloads from a local server with faults."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tests.helpers.server import CONTENT, ELSEWHERE, Behaviour, sha256, start
 
 
 def get(server: Behaviour, folder: Path, **options: Any) -> bytes:
-    """Download the server's file into `folder` with short waits; afterwards nothing else may lie there."""
+    """Download the server's file to `folder` with short waits; fails if the folder contains other files afterwards."""
     options = {"checksum": sha256(CONTENT), "stall": 20, "pause": 0.01} | options
     download(f"{server.address}/a.tgz", folder / "a.tgz", how_to_get=ELSEWHERE, **options)
     assert [path.name for path in folder.iterdir()] == ["a.tgz"]
@@ -30,7 +30,7 @@ def get(server: Behaviour, folder: Path, **options: Any) -> bytes:
 
 
 def refused(server: Behaviour, folder: Path, **options: Any) -> str:
-    """Return the one sentence of a download that cannot succeed."""
+    """Return the error message of a download that cannot succeed."""
     sentence = error_of(lambda: get(server, folder, **options))
     assert not (folder / "a.tgz").exists()
     return sentence
@@ -41,7 +41,7 @@ def part(folder: Path) -> Path:
 
 
 def know(server: Behaviour, folder: Path) -> None:
-    """Record that the part is of the server's present file."""
+    """Record that the partial download is of the server's current file."""
     record = {"address": f"{server.address}/a.tgz", "version": server.etag}
     part(folder).with_name("a.tgz.part.json").write_text(json.dumps(record))
 
@@ -74,7 +74,7 @@ def test_slow_server_and_progress(
     monkeypatch.setattr(progress, "EVERY", 0.1)
     assert get(server, tmp_path) == CONTENT
     lines = [line for line in capsys.readouterr().out.splitlines() if "MB/s" in line]
-    assert 2 <= len(lines) < 20  # as many as pieces, were each one told
+    assert 2 <= len(lines) < 20  # one per piece if the progress were not limited
     assert "of 0.4 MB, " in lines[0]
     assert lines[0].endswith(" left")
 
@@ -239,7 +239,7 @@ def test_content_encoding_is_ignored(server: Behaviour, tmp_path: Path) -> None:
 
 
 def test_an_endless_redirect_is_reported_in_one_line(server: Behaviour, tmp_path: Path) -> None:
-    server.moved = "/a.tgz#again"  # which no path that is asked for equals
+    server.moved = "/a.tgz#again"  # differs from every requested path
     assert "(HTTP 302 " in refused(server, tmp_path, retries=1)
 
 

@@ -1,4 +1,4 @@
-"""Pins of data that is too large to copy."""
+"""Checksums of data that is too large to copy."""
 
 from __future__ import annotations
 

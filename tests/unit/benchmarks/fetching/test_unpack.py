@@ -1,4 +1,4 @@
-"""Unpacking archives that mean harm, are damaged, or replace files."""
+"""Unpacking archives that are malicious or damaged, or that replace files."""
 
 from __future__ import annotations
 

@@ -38,7 +38,7 @@ def test_16_bit_greys_are_scaled(tmp_path: Path, suffix: str) -> None:
 
 
 def test_an_image_without_read_permission(tmp_path: Path) -> None:
-    """Permissions bind root too, once it gives up the capability to ignore them."""
+    """The process drops the capability of root to ignore permissions."""
     Image.new("RGB", (9, 9)).save(tmp_path / "a.png")
     (tmp_path / "a.png").chmod(0)
     code = "from pathlib import Path\nfrom ctxgcd.benchmarks.readers.decoding import open_rgb\nopen_rgb(Path('a.png'))"

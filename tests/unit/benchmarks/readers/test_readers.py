@@ -34,7 +34,7 @@ COUNTS: dict[str, dict[str, int]] = {}
 
 @pytest.fixture(scope="module")
 def official(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A data folder with every official layout, written once; tests that change a folder copy it."""
+    """A data folder with every official layout, made once; tests that change a folder copy it."""
     root = tmp_path_factory.mktemp("data")
     for name in OFFICIAL:
         COUNTS[name] = write_fixture(name, root, train_per_class=2)
@@ -244,7 +244,7 @@ def test_cars_without_labels_or_with_other_labels(tmp_path: Path, monkeypatch: p
     shutil.copy(devkit / "cars_test_annos.mat", tmp_path / "cars_test_annos_withlabels.mat")
     with pytest.raises(UserError, match=r"cars_test_annos_withlabels\.mat has no labels"):
         READERS["scars"].manifest(tmp_path)
-    # The same, seen from a mirror whose classes differ from those of the known digest.
+    # A mirror whose classes differ from those of the known digest.
     (tmp_path / "cars_test_annos_withlabels.mat").unlink()
     assert len(READERS["scars"].manifest(tmp_path)) == 8144
     monkeypatch.setattr(scars, "TRAIN_CLASSES_SHA256", "0" * 64)
@@ -309,7 +309,7 @@ def test_embedded_fashion() -> None:
 
 
 def test_images_of_embedded_fashion_match_their_labels() -> None:
-    """Trousers leave the columns at the sides dark, bags fill them: a shifted sheet would show."""
+    """Trousers have dark columns at the sides and bags do not, so a shifted sheet would fail."""
     folder, reader = embedded("fashion"), READERS["sheet"]
     manifest = reader.manifest(folder)
 
