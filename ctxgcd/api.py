@@ -123,9 +123,9 @@ def discover(
     Raises:
         UserError: an argument is invalid, or `out` cannot be written.
     """
-    from ctxgcd.discover.checks import ask
+    from ctxgcd.discover.checks import checked_request
 
-    request = ask(
+    request = checked_request(
         Path(folder),
         None if labels is None else Path(labels),
         Path(out),

@@ -20,7 +20,7 @@ from PIL import Image
 
 from ctxgcd import api
 from ctxgcd.discover import discovery
-from ctxgcd.discover.checks import ask
+from ctxgcd.discover.checks import checked_request
 from tests.helpers.layouts import Painter
 
 BACKBONE, SIZE = "test_efficientnet", 32
@@ -49,7 +49,7 @@ def write(out: Path) -> None:
         paths = {"folder": Path("photos"), "labels": Path("labels.csv"), "out": Path("out")}
         how = {"preset": "quick", "backbone": BACKBONE, "weights": "backbone.pth", "size": SIZE, "seed": 0}
         small = {"projector_width": 16, "projection_dim": 16, "steps": 60, "threads": 1}
-        request = ask(**paths, classes=4, **how)
+        request = checked_request(**paths, classes=4, **how)
         discovery.discover(replace(request, values=request.values | small))
         out.mkdir()
         (out / "model.pt.xz").write_bytes(lzma.compress(Path("out/model/model.pt").read_bytes(), preset=9))

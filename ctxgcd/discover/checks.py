@@ -47,7 +47,7 @@ class Request:
         return Output(self.out, {"images": self.images, "labels": self.labels, "classes": classes, **self.values})
 
 
-def ask(
+def checked_request(
     folder: Path,
     labels: Path | None,
     out: Path,

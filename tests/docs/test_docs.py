@@ -80,8 +80,8 @@ def test_the_cost_is_that_of_the_plan(
 
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("CTXGCD_VIEWS_PER_SECOND", raising=False)
-    told = write_plan(params, table_runs(params, "main_challenging"), tmp_path / "plan.csv")
-    runs, _, _, _, hours = re.findall(r"^all +(\S+) +(\S+) +(\S+) +(\S+) +(\S+)", told, re.MULTILINE)[0]
+    text = write_plan(params, table_runs(params, "main_challenging"), tmp_path / "plan.csv")
+    runs, _, _, _, hours = re.findall(r"^all +(\S+) +(\S+) +(\S+) +(\S+) +(\S+)", text, re.MULTILINE)[0]
     text = (site.parent / "docs/_published/challenging.cost.md").read_text(encoding="utf-8")
     trainings, fits, shown = re.findall(r"^\| all \| (\d+) \| (\d+) \| (\S+) \|", text, re.MULTILINE)[0]
     assert (int(trainings) + int(fits), shown) == (int(runs), hours)

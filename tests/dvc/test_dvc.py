@@ -109,7 +109,9 @@ def test_an_archive_without_git(tmp_path: Path) -> None:
     done = run(folder, "dvc", "repro", "demo")
     assert done.returncode != 0
     assert done.stdout == f"ERROR: {folder} is not a git repository\n"
-    told = [line for line in (ROOT / "docs/dvc.md").read_text().splitlines() if line.startswith("dvc config --local")]
-    for line in told:
+    commands = [
+        line for line in (ROOT / "docs/dvc.md").read_text().splitlines() if line.startswith("dvc config --local")
+    ]
+    for line in commands:
         succeed(folder, *line.partition("#")[0].split())
     assert "deleted:            results/main_fashion.csv" in succeed(folder, "dvc", "status", "demo")

@@ -99,8 +99,8 @@ def pixels(index):
 
     On a shared disk the pixels are available anyway, and one more input would make all runs of the store again.
     """
-    travels = workflow.storage_settings.default_storage_provider
-    return index.replace(".npz", ".pixels") if travels else []
+    provider = workflow.storage_settings.default_storage_provider
+    return index.replace(".npz", ".pixels") if provider else []
 
 
 def metrics_of(runs):

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from ctxgcd.cli.command import main
-from ctxgcd.discover.checks import ask
+from ctxgcd.discover.checks import checked_request
 from ctxgcd.errors import UserError
 from tests.helpers.discovery import MODEL, Place, table
 from tests.helpers.layouts import Painter
@@ -51,11 +51,11 @@ def test_the_weight_of_equal_sizes(place: Place, tmp_path: Path) -> None:
     """--balance is the entropy term's weight."""
     how = {"classes": 4, "preset": "quick", "backbone": MODEL, "weights": str(place.root / "backbone.pth"), "size": 32}
     paths = place.root / "photos", place.root / "labels.csv", tmp_path / "out"
-    assert ask(*paths, **how, seed=0, balance=0).values["entropy_weight"] == 0
-    assert ask(*paths, **how, seed=0).values["entropy_weight"] > 0
+    assert checked_request(*paths, **how, seed=0, balance=0).values["entropy_weight"] == 0
+    assert checked_request(*paths, **how, seed=0).values["entropy_weight"] > 0
     for wrong in (-0.5, float("nan"), float("inf")):
         with pytest.raises(UserError, match=f"--balance is {wrong}; give a number of 0 or more"):
-            ask(*paths, **how, seed=0, balance=wrong)
+            checked_request(*paths, **how, seed=0, balance=wrong)
 
 
 def test_odd_files_in_a_folder_of_images(place: Place, tmp_path: Path) -> None:

@@ -76,9 +76,9 @@ def test_invalid_arguments_are_refused_before_torch_is_loaded(tmp_path: Path) ->
         "import io, json, sys\nfrom contextlib import redirect_stderr\nfrom ctxgcd.cli.command import main\n"
         "for problem, words in json.loads(sys.argv[1]).items():\n"
         "    sys.argv = ['ctxgcd', *words]\n"
-        "    with redirect_stderr(io.StringIO()) as told:\n"
+        "    with redirect_stderr(io.StringIO()) as errors:\n"
         "        try: main()\n"
-        "        except SystemExit as end: print(end.code, problem in told.getvalue(), 'torch' in sys.modules)\n"
+        "        except SystemExit as end: print(end.code, problem in errors.getvalue(), 'torch' in sys.modules)\n"
     )
     command = [sys.executable, "-c", code, json.dumps(refused)]
     done = subprocess.run(command, cwd=tmp_path, env=ENVIRONMENT, capture_output=True, text=True, check=True)

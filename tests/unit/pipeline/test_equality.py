@@ -141,7 +141,7 @@ def test_the_command_declares_what_changed_since_a_revision(tmp_path: Path) -> N
     for word, expected in {
         "ctxgcd.losses.entropie": "unknown module 'ctxgcd.losses.entropie'; did you mean 'ctxgcd.losses.entropy'?",
         "ctxgcd/losses/entropy.py": "did you mean 'ctxgcd.losses.entropy'?",
-        "ctxgcd.errors": "ctxgcd.errors does not belong to the code of any step (sentences for users); remove it",
+        "ctxgcd.errors": "ctxgcd.errors does not belong to the code of any step (error messages); remove it",
         "ctxgcd.losses.info_nce": "ctxgcd.losses.info_nce does not differ from HEAD; remove it, or if the change is",
     }.items():
         status, output = declare("--reason", "x", "--only", word)
