@@ -19,7 +19,7 @@ import pandas as pd
 from ctxgcd.errors import UserError, shown
 
 SEPARATORS = ",;\t"
-EXCEL_SEPARATOR = re.compile(r'"?sep=(.)"?\n', re.IGNORECASE)
+SAID_BY_EXCEL = re.compile(r'"?sep=(.)"?\n', re.IGNORECASE)
 BLANK = ("", "nan")  # missing values, in lower case
 TABLES = (".csv", ".tsv")
 SHOWN = 100  # names in one message
@@ -125,11 +125,11 @@ def read_table(file: Path, first_line: str) -> Table:
     """
     text = read_text(file)
     skipped = 0
-    if excel := EXCEL_SEPARATOR.match(text):
-        text, skipped = text[excel.end() :], 1
+    if said := SAID_BY_EXCEL.match(text):
+        text, skipped = text[said.end() :], 1
     if not text.strip():
         raise UserError(f"{file} is empty; write a line with column names, then one line per image")
-    separator = excel[1] if excel else max(SEPARATORS, key=text.strip().split("\n")[0].count)
+    separator = said[1] if said else max(SEPARATORS, key=text.strip().split("\n")[0].count)
     reader = csv.reader(io.StringIO(text, newline=""), delimiter=separator)
     try:
         lines = ([cell.strip() for cell in row] for row in reader)
@@ -234,8 +234,8 @@ def in_one_form(names: Collection[str]) -> tuple[dict[str, str], list[str]]:
     """
     several = several_forms(names)
     one = {name: name for name in names} | {name: whole for whole, forms in several.items() for name in forms}
-    sentence = f"classes written in more than one Unicode form, which count as one class each: {listed(several)}"
-    return one, [sentence] if several else []
+    said = f"classes written in more than one Unicode form, which count as one class each: {listed(several)}"
+    return one, [said] if several else []
 
 
 def several_forms(names: Iterable[str]) -> dict[str, list[str]]:

@@ -32,8 +32,8 @@ def main() -> None:
         pairs[COLUMNS].to_csv(temporary, index=False, lineterminator="\n")
     found = counts(pairs, groups)
     for (a, b), number in found.items():
-        line = f"{number['equal']} images of {ROLE_NAMES[ROLES[b]]} are equal, {number['near']} nearly equal"
-        print(f"{line} to one of {ROLE_NAMES[ROLES[a]]} (listed in {arguments.out})")
+        said = f"{number['equal']} images of {ROLE_NAMES[ROLES[b]]} are equal, {number['near']} nearly equal"
+        print(f"{said} to one of {ROLE_NAMES[ROLES[a]]} (listed in {arguments.out})")
     if not found:
         print("no image of D^l, D^u and the test part is equal or nearly equal to one of another part")
 
