@@ -108,8 +108,8 @@ def discover(
         backbone: efficientnet_lite0, dino_vitb16 or, with `weights`, any timm model; default: set by `preset`.
         weights: file with the backbone's weights.
         size: side of the square views in pixels; default: set by `preset`.
-        balance: weight of the term that presses for classes of equal size, 0 or more; lower values fit classes of very
-            unequal sizes; default: set by `preset`.
+        balance: weight of the entropy term, which favours classes of equal size, 0 or more; lower values fit classes of
+            very unequal sizes; default: set by `preset`.
         seed: training seed, 0 to 4294967295.
 
     Returns:
@@ -123,9 +123,9 @@ def discover(
     Raises:
         UserError: an argument is invalid, or `out` cannot be written.
     """
-    from ctxgcd.discover.checks import ask
+    from ctxgcd.discover.checks import checked_request
 
-    request = ask(
+    request = checked_request(
         Path(folder),
         None if labels is None else Path(labels),
         Path(out),

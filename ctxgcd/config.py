@@ -298,13 +298,13 @@ def parse(config: Mapping[str, Any], origin: str = "params.yaml") -> Params:
     if type(schema) is int and schema != SCHEMA:
         way = "update the file as in docs/migration.md" if schema < SCHEMA else "install a newer version of ctxgcd"
         raise UserError(f"{origin}: schema is {schema}, but this version reads schema {SCHEMA}; {way}") from None
-    said = _faults(Params, config, origin) or [
+    errors = _faults(Params, config, origin) or [
         fault
         for where, method, values, changed in _sections(config)
         for fault in _faults(method.values, values, origin, where, changed)
     ]
-    if said:
-        raise UserError("; ".join(said)) from None
+    if errors:
+        raise UserError("; ".join(errors)) from None
     return Params.model_validate(config)
 
 
@@ -359,8 +359,8 @@ def _unrepeated(node: yaml.Node | None, origin: str) -> None:
 
 def validated(model: type[M], values: Any, origin: str) -> M:
     """Return a validated model. Raises UserError with the place of each error and the closest valid key."""
-    if said := _faults(model, values, origin):
-        raise UserError("; ".join(said)) from None
+    if errors := _faults(model, values, origin):
+        raise UserError("; ".join(errors)) from None
     return model.model_validate(values)
 
 

@@ -1,4 +1,4 @@
-"""How Sphinx builds the site: `make docs`. Nothing is fetched while it is built or read."""
+"""Configuration of Sphinx for `make docs`. Building and reading the site need no network."""
 
 import sys
 from pathlib import Path
@@ -16,10 +16,10 @@ version = release = __version__
 extensions = ["myst_parser", "sphinx.ext.autodoc", "mathml", "published", "parameters"]
 myst_enable_extensions = ["dollarmath"]
 myst_heading_anchors = 3
-# measured/ holds whole pages and the tables that they are made of; only the pages are the site's.
+# measured/ contains pages and single tables; only the pages are part of the site.
 exclude_patterns = ["_*", *(f"measured/{kind}_*.md" for kind in TABLE_KINDS)]
 include_patterns = ["*.md", "measured/*.md"]
-suppress_warnings = ["myst.header"]  # a table's own heading is of the third level, wherever it is shown
+suppress_warnings = ["myst.header"]  # the heading of an included table has the third level
 
 autodoc_member_order = "bysource"
 autodoc_type_aliases = {name: name for name in ("ArrayLike", "Ids")}

@@ -17,7 +17,7 @@ from tests.helpers.places import ROOT
 # One thread per process, because several processes run tests at once; trainings set their own number of threads.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
-# Where the tests run in the background their children would ignore Ctrl-C, as what `nohup` starts does.
+# If the tests run in the background, their child processes would ignore Ctrl-C, as processes started by `nohup` do.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 

@@ -1,6 +1,6 @@
-"""Write a tiny discovery's model, to be kept as a file of the present format: python -m tests.discover_model FOLDER.
+"""Write the model of a tiny discovery in the current format: python -m tests.discover_model FOLDER.
 
-tests/discover_model_v1 and _v2 are what this has written, packed by xz; a later format gets a folder of its own.
+tests/discover_model_v1 and _v2 were written by this script and packed by xz; a new format gets a new folder.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from PIL import Image
 
 from ctxgcd import api
 from ctxgcd.discover import discovery
-from ctxgcd.discover.checks import ask
+from ctxgcd.discover.checks import checked_request
 from tests.helpers.layouts import Painter
 
 BACKBONE, SIZE = "test_efficientnet", 32
@@ -49,14 +49,14 @@ def write(out: Path) -> None:
         paths = {"folder": Path("photos"), "labels": Path("labels.csv"), "out": Path("out")}
         how = {"preset": "quick", "backbone": BACKBONE, "weights": "backbone.pth", "size": SIZE, "seed": 0}
         small = {"projector_width": 16, "projection_dim": 16, "steps": 60, "threads": 1}
-        asked = ask(**paths, classes=4, **how)
-        discovery.discover(replace(asked, values=asked.values | small))
+        request = checked_request(**paths, classes=4, **how)
+        discovery.discover(replace(request, values=request.values | small))
         out.mkdir()
         (out / "model.pt.xz").write_bytes(lzma.compress(Path("out/model/model.pt").read_bytes(), preset=9))
         shutil.copy("out/model/params.yaml", out)
         draw(Path("new"), 1, 8)
-        table, told = api.predict("out/model", "new")
-        content = {"threshold": told["threshold"], "predictions": table[TOLD].to_dict("records")}
+        table, about = api.predict("out/model", "new")
+        content = {"threshold": about["threshold"], "predictions": table[TOLD].to_dict("records")}
         (out / "predictions.json").write_text(json.dumps(content, indent=1) + "\n")
 
 

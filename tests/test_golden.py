@@ -1,4 +1,4 @@
-"""Values computed elsewhere from the released code and the paper's equations, and 20 steps of training."""
+"""Golden values, computed independently from the released code and the equations, and 20 steps of training."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ pytestmark = pytest.mark.skipif(
 
 
 def load(name: str) -> list[dict[str, Any]]:
-    """Return the cases of one golden file; none when it is absent (the tests are then skipped)."""
+    """Return the cases of a golden file; none if it is missing (the tests are then skipped)."""
     path = GOLDEN / name
     content = json.loads(path.read_text()) if path.is_file() else []
     return content["losses"] if isinstance(content, dict) else content
@@ -102,7 +102,7 @@ def test_accuracy(case: dict[str, Any]) -> None:
 
 
 class Network(nn.Module):
-    """The tail and the two heads of the trace, on the trace's start."""
+    """The tail and the two heads of the trace, with its initial values."""
 
     def __init__(self, draw: np.random.RandomState) -> None:
         super().__init__()

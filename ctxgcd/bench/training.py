@@ -172,7 +172,7 @@ def _ours_of_248(folder: Path, images: int, device: torch.device) -> float:
     return timed(lambda: train_epoch(row, inputs, step.p["T_warm"]), device)
 
 
-# -- plainly -----------------------------------------------------------------------------------------------
+# -- reference -----------------------------------------------------------------------------------------------
 
 TEST_VIEW = transforms.Compose([AUGMENT.transforms[0], transforms.CenterCrop(CROP), *AUGMENT.transforms[3:]])
 

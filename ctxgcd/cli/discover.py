@@ -54,8 +54,8 @@ def add(commands: Commands) -> None:
         "--balance",
         type=float,
         metavar="WEIGHT",
-        help="weight of the term that presses for classes of equal size, 0 or more; lower it for classes of very "
-        "unequal sizes; default: set by --preset",
+        help="weight of the entropy term, which favours classes of equal size, 0 or more; decrease it for classes of "
+        "very unequal sizes; default: set by --preset",
     )
     parser.add_argument("--seed", type=int, default=0, help="training seed, 0 to 4294967295; default: 0")
     parser.add_json()

@@ -20,7 +20,7 @@ def add(commands: Commands) -> None:
         "predict",
         "predict the classes of new images",
         "Predict one of the classes that `ctxgcd discover` found for each image of a folder, with a confidence and a "
-        "score. An image that is too little similar to the training images is marked as none of these classes.",
+        "score. An image with a low similarity to all training images is marked as none of these classes.",
         [
             "ctxgcd predict birds/model more_photos",
             "ctxgcd predict birds/model more_photos --false-alarms 0.05 --out more.csv",

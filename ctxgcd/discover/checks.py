@@ -47,7 +47,7 @@ class Request:
         return Output(self.out, {"images": self.images, "labels": self.labels, "classes": classes, **self.values})
 
 
-def ask(
+def checked_request(
     folder: Path,
     labels: Path | None,
     out: Path,
@@ -68,9 +68,9 @@ def ask(
     values = chosen(preset, backbone, weights, size) | {"seed": seed, "benchmark": folder.resolve().name}
     if balance is not None:
         values["entropy_weight"] = float(balance)
-    there, said = weights_state(values["weights"], values["sha256"])
+    there, state = weights_state(values["weights"], values["sha256"])
     if not there:
-        raise UserError(f"weights of {values['backbone']}: {said}")
+        raise UserError(f"weights of {values['backbone']}: {state}")
     paths = images_below(folder)
     of, notes = read_labels(labels, folder, paths) if labels else ({}, [])
     split = make_split(paths, of)

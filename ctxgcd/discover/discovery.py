@@ -83,7 +83,7 @@ class _Work:
     device: torch.device
 
     def discover(self, request: Request) -> dict[str, Any]:
-        v, paths, of, classes, said = self.values, request.paths, request.labels, request.classes, list(request.notes)
+        v, paths, of, classes, notes = self.values, request.paths, request.labels, request.classes, list(request.notes)
         packed_by = reached(*PACKING).hash
         content = content_hash([request.images, v["resize"], str(self.folder.resolve()), packed_by])
         place = self.out.work / f"images-{content}"
@@ -96,14 +96,14 @@ class _Work:
         digest = pack("folder", self.folder, paths, v["resize"], store, cores(), leave_out=True)
         undecodable = left_out(store)
         if unreadable := misnamed(self.folder) | undecodable:
-            said.append(f"{counted(len(unreadable), 'image')} cannot be read; see unreadable.csv")
-            print(f"note: {said[-1]}", flush=True)
+            notes.append(f"{counted(len(unreadable), 'image')} cannot be read; see unreadable.csv")
+            print(f"note: {notes[-1]}", flush=True)
         split = make_split([path for path in paths if path not in undecodable], of)
         names = set(split["class_name"]) - {""}
         known = len(names)
         if lost := sorted(set(of.values()) - names):
-            said.append(f"no labelled image of {', '.join(map(shown, lost))} can be read, so it is not a known class")
-            print(f"note: {said[-1]}", flush=True)
+            notes.append(f"no labelled image of {', '.join(map(shown, lost))} can be read, so it is not a known class")
+            print(f"note: {notes[-1]}", flush=True)
         check_classes(classes, names, int((split["role"] == "unlabelled").sum()))
 
         place, files = self._features(place, store, weights, len(split))
@@ -150,7 +150,7 @@ class _Work:
                 "found": int(discovered.table["class"].nunique()),
                 "threshold": discovered.model.threshold,
                 "check": checked,
-                "notes": said,
+                "notes": notes,
                 "adapted": smaller,
             }
             write_report(discovered, facts, new / "report.html")

@@ -128,16 +128,16 @@ def _gallery(found: Discovered, store: Packed, ids: Sequence[int], none: str) ->
                 _pictures(found, store, first(table["margin"].to_numpy(), members, UNCERTAIN)),
             )
         )
-    said = "Most typical: highest scores. Least certain: smallest margins to the second class (text of a picture)."
-    return [Notes([said]), Gallery(groups)]
+    note = "Most typical: highest scores. Least certain: smallest margins to the second class (text of a picture)."
+    return [Notes([note]), Gallery(groups)]
 
 
 def _pictures(found: Discovered, store: Packed, places: Sequence[int]) -> list[Picture]:
     rows = found.table.iloc[list(places)]
-    said = zip(places, rows["path"], rows["confidence"], rows["second"], strict=True)
+    shown = zip(places, rows["path"], rows["confidence"], rows["second"], strict=True)
     return [
         Picture(thumbnail(store[int(found.ids[i])]), f"{path} ({100 * share:.0f}%, or {second})")
-        for i, path, share, second in said
+        for i, path, share, second in shown
     ]
 
 
@@ -236,7 +236,7 @@ def _uncertain(found: Discovered, store: Packed) -> list[Block]:
 
 def _assumptions(found: Discovered, facts: Mapping[str, Any]) -> list[Block]:
     p = found.model.parameters
-    said = [
+    assumptions = [
         f"Every image belongs to one of {facts['K']} classes, and the labels are correct.",
         *([p["note"]] if p["note"] else []),
         f"The backbone {p['model']} uses the centre of each image, {p['crop']} x {p['crop']} pixels.",
@@ -246,7 +246,7 @@ def _assumptions(found: Discovered, facts: Mapping[str, Any]) -> list[Block]:
         f"folder is below {found.model.threshold:.4f}. That of {FALSE_ALARMS:.0%} of its images is lower.",
         *facts["adapted"],
     ]
-    blocks: list[Block] = [Notes(said)]
+    blocks: list[Block] = [Notes(assumptions)]
     if facts["tried"]:
         lines = [[Cell(str(classes)), Cell(f"{value:.1f}")] for classes, value in sorted(facts["tried"].items())]
         notes = ["A rough estimate: the K with the highest k-means accuracy on the labelled images before training."]

@@ -111,20 +111,20 @@ def sentences(found: Mapping[str, Any]) -> list[str]:
     """Return the result of `check` in words."""
     scores, images = found["scores"], found["images"]
     own = scores[OWN]
-    told = ", ".join(
+    accuracies = ", ".join(
         f"{name} {'has All ' if name == OWN else ''}{of['all']:.1f} / {'Old ' if name == OWN else ''}{of['old']:.1f} / "
         f"{'New ' if name == OWN else ''}{of['new']:.1f}"
         for name, of in scores.items()
     )
-    said = [f"Check on your labels: with half of your classes hidden, {told} (percent of {images:,} images)."]
+    lines = [f"Check on your labels: with half of your classes hidden, {accuracies} (percent of {images:,} images)."]
     for name, of in scores.items():
         better = [f"{kind.title()} {of[kind]:.1f} instead of {own[kind]:.1f}" for kind in of if of[kind] > own[kind]]
         if of["all"] > own["all"] or of["new"] > own["new"]:
-            said.append(f"On your labels, {name} is better than this method: {', '.join(better)}.")
+            lines.append(f"On your labels, {name} is better than this method: {', '.join(better)}.")
     share = own["all"] / 100
     points = max(1, math.ceil(196 * math.sqrt(share * (1 - share) / images)))
-    said.append(
+    lines.append(
         f"The check is rough: it has {images:,} images of {found['classes']} classes, {found['hidden']} of them "
         f"hidden; differences below about {points} points may be chance."
     )
-    return said
+    return lines

@@ -61,17 +61,17 @@ def read_labels(file: Path, folder: Path, paths: Sequence[str]) -> tuple[dict[st
     rows = pd.DataFrame(of, table.rows.index)
     _refuse_swapped(table, rows, folder, paths)
     without = rows["class"].str.lower().isin(BLANK) | rows["path"].eq("")
-    said = [f"{file.name}: {counted(int(without.sum()), 'line')} without a class skipped"] if without.any() else []
-    said += note_unicode_forms(paths)
+    notes = [f"{file.name}: {counted(int(without.sum()), 'line')} without a class skipped"] if without.any() else []
+    notes += note_unicode_forms(paths)
     given = rows[~without]
     given = given.assign(path=_below(folder, given["path"]))
     one, forms = in_one_form(given["class"].unique().tolist())
-    said += [f"{file.name}: {line}" for line in forms]
+    notes += [f"{file.name}: {line}" for line in forms]
     own = spelled(given["path"], paths, str(folder))
     given = given.assign(path=given["path"].map(lambda path: own.get(path, path)), **{"class": given["class"].map(one)})
     once = Table(table.name, given).once("path").rows
     if repeated := len(given) - len(once):
-        said.append(f"{file.name}: {counted(repeated, 'repeated line')} skipped")
+        notes.append(f"{file.name}: {counted(repeated, 'repeated line')} skipped")
     labels = dict(zip(once["path"], once["class"], strict=True))
     there = set(paths)
     absent = [path for path in labels if path not in there]
@@ -80,13 +80,13 @@ def read_labels(file: Path, folder: Path, paths: Sequence[str]) -> tuple[dict[st
         why = f"that are hidden or have an unsupported format: {listed(left_out)}; save them as JPEG"
         if not labels:
             raise UserError(f"{file} labels only files {why} and label these")
-        said.append(f"{file.name}: ignored the labels of files {why} to include them")
+        notes.append(f"{file.name}: ignored the labels of files {why} to include them")
         if lost:
             names = shown(", ".join(sorted(lost)))
-            said.append(f"no labelled image of {names} can be read, so it is not a known class")
+            notes.append(f"no labelled image of {names} can be read, so it is not a known class")
     by_folded = {name.casefold(): name for name in labels.values()}
     if other := next((name for name in labels.values() if name != by_folded[name.casefold()]), None):
-        said.append(f"{file.name}: {other!r} and {by_folded[other.casefold()]!r} count as two classes")
+        notes.append(f"{file.name}: {other!r} and {by_folded[other.casefold()]!r} count as two classes")
     if not labels:
         raise UserError(f"{file} labels no image; label some images of at least one known class")
     stray = once.loc[once["path"].isin(set(labels) - there), "path"]
@@ -97,7 +97,7 @@ def read_labels(file: Path, folder: Path, paths: Sequence[str]) -> tuple[dict[st
             f"{file} labels {counted(len(stray), 'image')} that {'is' if len(stray) == 1 else 'are'} not in "
             f"{folder}: {', '.join(lines)}{more}; write paths relative to that folder, or delete the lines"
         )
-    return labels, said
+    return labels, notes
 
 
 def _refuse_swapped(table: Table, rows: pd.DataFrame, folder: Path, paths: Sequence[str]) -> None:

@@ -31,10 +31,10 @@ def percent_changed(first: ArrayLike, second: ArrayLike, old: int) -> float:
     if old < 0:
         raise UserError(f"old: found {old}, but expected the number of Old classes; give 0 or more")
     new = (p >= old) & (q >= old)
-    alike = int((p == q)[~new].sum())
+    equal = int((p == q)[~new].sum())
     if new.any():
         (clusters, p_new), (others, q_new) = (np.unique(ids[new], return_inverse=True) for ids in (p, q))
         w = np.bincount(p_new * len(others) + q_new, minlength=len(clusters) * len(others))
         w = w.reshape(len(clusters), len(others))
-        alike += int(w[linear_sum_assignment(w, maximize=True)].sum())
-    return 100 * (len(p) - alike) / len(p)
+        equal += int(w[linear_sum_assignment(w, maximize=True)].sum())
+    return 100 * (len(p) - equal) / len(p)

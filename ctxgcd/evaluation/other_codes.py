@@ -64,8 +64,8 @@ def score_given(
     predictions.require_same_classes(predicted, *(GUESS if predicted in GUESS else (*CLASS, named_too)))
     truth.require_same_classes(named, *TRUE_CLASS)
     predictions, notes = _in_one_form(predictions, predicted)
-    truth, said = _in_one_form(truth, *truth.has(*TRUE_CLASS))
-    notes += said + [f"{truth.name}: {line}" for line in note_unicode_forms(truth.rows[key].unique())]
+    truth, further = _in_one_form(truth, *truth.has(*TRUE_CLASS))
+    notes += further + [f"{truth.name}: {line}" for line in note_unicode_forms(truth.rows[key].unique())]
     is_old = _old(truth, named, old)
     role = _role(truth, role)
     known = Table(truth.name, truth.rows if is_old is None else truth.rows.assign(old=is_old))
@@ -75,8 +75,8 @@ def score_given(
     if of_discover:
         _refuse_labels(predictions, known, key)
     columns = [named] if is_old is None else [named, "old"]
-    joined, said = _join(predictions.filled(key, predicted), known.filled(key, *columns), allow_missing, of_discover)
-    notes += said
+    joined, further = _join(predictions.filled(key, predicted), known.filled(key, *columns), allow_missing, of_discover)
+    notes += further
     mask = np.full(len(joined), True) if is_old is None else joined["old"].to_numpy("bool")
     if is_old is None:
         notes.append(f"{truth.name} has no column old and --old is not given, so only All is computed, without v1")
@@ -144,10 +144,10 @@ def _in_one_form(table: Table, *columns: str) -> tuple[Table, list[str]]:
     """Return the table with one Unicode form for each class, and sentences on classes that have several."""
     notes: list[str] = []
     for column in columns:
-        one, said = in_one_form(table.rows[column].unique().tolist())
-        if said:
+        one, sentences = in_one_form(table.rows[column].unique().tolist())
+        if sentences:
             table = Table(table.name, table.rows.assign(**{column: table.rows[column].map(one)}))
-        notes += [f"{table.name}: {line}" for line in said]
+        notes += [f"{table.name}: {line}" for line in sentences]
     return table, notes
 
 

@@ -4,9 +4,9 @@ Source: "Contextuality Helps Representation Learning for Generalized Category Di
 equation `lc` of docs/methods.md, and its released code. A prototype is the direction of the sum of the rows
 with one pseudo label.
 
-Variant `mended` uses `released`: the defects that it mends lie in L_n, in the pairs and in the shared weight;
-L_c keeps its released form (raw projections of the sampler's images, view 1's pseudo labels for both views,
-negatives within view 1) and gets lambda_c of its own from the caller.
+Variant `mended` uses `released`, because it only fixes defects of L_n, of the pairs and of the shared weight. L_c has
+its released form (raw projections of the sampled images, view 1's pseudo labels for both views, negatives within view
+1), and the caller passes a separate weight lambda_c.
 """
 
 from __future__ import annotations

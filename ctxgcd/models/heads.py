@@ -56,7 +56,7 @@ class DinoHead(nn.Module):
 
 
 def regrouped(cosines: Tensor, features: Tensor, centres: Tensor) -> Tensor:
-    """Return cosines in which centres tell the New classes apart, and the Old classes keep theirs.
+    """Return cosines whose New classes are ordered by the nearest centre; those of Old classes do not change.
 
     Whether an image is of an Old or a New class is still decided by the classifier: the New class with the nearest
     centre gets the image's largest cosine with a New class, the others less by their distance.

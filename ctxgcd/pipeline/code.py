@@ -23,9 +23,9 @@ ROOT = Path(__file__).parents[2]  # the checkout, or the folder in which the pac
 # Modules that cannot change a number. They are part of no step's code, and their imports are not followed.
 WITHOUT_NUMBERS = {
     "ctxgcd": "the version",
-    "ctxgcd.errors": "sentences for users",
-    "ctxgcd.pipeline.failed_jobs": "the last sentence of a job that failed",
-    "ctxgcd.utils.reporting": "how a command ends",
+    "ctxgcd.errors": "error messages",
+    "ctxgcd.pipeline.failed_jobs": "error messages of failed jobs",
+    "ctxgcd.utils.reporting": "error messages and exit status",
     "ctxgcd.utils.signals": "signals",
     "ctxgcd.utils.progress": "progress lines",
     "ctxgcd.utils.terminal": "progress bars",
@@ -33,20 +33,20 @@ WITHOUT_NUMBERS = {
     "ctxgcd.training.provenance": "provenance: versions, device, commit, memory",
     "ctxgcd.pipeline.run_cache": "the run cache, which copies files",
     "ctxgcd.training.tensorboard_files": "TensorBoard files",
-    "ctxgcd.pipeline.paths": "where files lie",
-    "ctxgcd.pipeline.code": "which code a step has",
+    "ctxgcd.pipeline.paths": "paths of files",
+    "ctxgcd.pipeline.code": "the code of a step",
     "ctxgcd.pipeline.digest": "the digest of a module",
     "ctxgcd.pipeline.equality": "which digests are declared equal",
-    "ctxgcd.pipeline.identity": "names of runs; the K that a file holds passes as it is",
-    "ctxgcd.pipeline.possible": "refuses a run or lets it pass",
-    "ctxgcd.methods.hook_checks": "refuses what a hook returns or lets it pass",
-    "ctxgcd.catalogue.entries": "which method is which class; the class is code, the values are parameters",
-    "ctxgcd.config": "what params.yaml may hold; the values are parameters",
-    "ctxgcd.catalogue.sections": "refuses a value or lets it pass",
-    "ctxgcd.benchmarks.readers.registry": "which reader is which module; the module is code",
-    "ctxgcd.benchmarks.places": "where data lies",
-    "ctxgcd.models.pretrained": "which file of weights is read; its hash is a parameter, that of a package is code",
-    "ctxgcd.benchmarks.fetching.download": "fetches a file, which is checked by its hash",
+    "ctxgcd.pipeline.identity": "hashes of runs; an estimated K is returned as stored",
+    "ctxgcd.pipeline.possible": "checks; they raise or change nothing",
+    "ctxgcd.methods.hook_checks": "checks of hooks; they raise or change nothing",
+    "ctxgcd.catalogue.entries": "names of methods; the class of a method is code, its values are parameters",
+    "ctxgcd.config": "validation of params.yaml; the values are parameters",
+    "ctxgcd.catalogue.sections": "validation; it raises or changes nothing",
+    "ctxgcd.benchmarks.readers.registry": "names of readers; the module of a reader is code",
+    "ctxgcd.benchmarks.places": "paths of data",
+    "ctxgcd.models.pretrained": "sources of weights; the hash of a file is a parameter, that of a package is code",
+    "ctxgcd.benchmarks.fetching.download": "downloads, which are verified by hashes",
 }
 
 # Data files that a module reads. Class lists are left out, because a split depends only on its own list.
@@ -206,8 +206,8 @@ def imports(name: str, root: Path = ROOT) -> frozenset[str]:
     """Return the modules of this package that a module imports at run time."""
     found: set[str] = set()
     file = file_of(name, root)
-    room = name if file.name == "__init__.py" else name.rpartition(".")[0]
-    for module, names in imported(running(file.read_text(encoding="utf-8")), room):
+    package = name if file.name == "__init__.py" else name.rpartition(".")[0]
+    for module, names in imported(running(file.read_text(encoding="utf-8")), package):
         modules = {f"{module}.{one}" for one in names if _is_module(f"{module}.{one}", root)}
         found |= modules if names and len(modules) == len(names) else {module, *modules}
     return frozenset(one for one in found if one.partition(".")[0] == "ctxgcd")

@@ -25,17 +25,17 @@ def running(source: str) -> ast.Module:
     return cast(ast.Module, _Running().visit(ast.parse(source)))
 
 
-def imported(tree: ast.Module, room: str) -> Iterator[tuple[str, list[str]]]:
+def imported(tree: ast.Module, package: str) -> Iterator[tuple[str, list[str]]]:
     """Yield each module that a tree imports, with the names imported from it (none for `import module`).
 
-    room: the dotted name of the package of the module, used to resolve relative imports.
+    package: the dotted name of the package of the module, used to resolve relative imports.
     """
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             yield from ((alias.name, []) for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
-            rooms = room.split(".")
-            above = rooms[: len(rooms) - node.level + 1] if node.level else []
+            parents = package.split(".")
+            above = parents[: len(parents) - node.level + 1] if node.level else []
             yield ".".join([*above, *filter(None, [node.module])]), [alias.name for alias in node.names]
 
 

@@ -13,7 +13,7 @@ from ctxgcd.utils.signals import STOPPED, stop_requested
 LOG_OF_A_FAILED_JOB = re.compile(r"^ +log: (\S+) \(check log", re.MULTILINE)
 
 
-def repeat_last_words(snakemake_logs: Iterable[str]) -> None:
+def repeat_errors(snakemake_logs: Iterable[str]) -> None:
     """Print the error messages of failed jobs, without duplicates, when this process ends.
 
     snakemake_logs: Snakemake's log files of this call, which name the logs of failed jobs.

@@ -84,7 +84,7 @@ class Jobs:
 
     # -- features ----------------------------------------------------------------------------------------------
 
-    def seen(self, benchmark: str) -> dict[str, Any]:
+    def preprocessing(self, benchmark: str) -> dict[str, Any]:
         """Return the crop, normalisation and backbone of the benchmark's features."""
         crop, backbone = protocol_of(self.params, benchmark).crop, backbone_of(self.params, benchmark)
         return {"crop": crop, "weights": weights_of(backbone), **backbone.model_dump(include={"model", "mean", "std"})}
@@ -97,7 +97,9 @@ class Jobs:
 
     def features(self, benchmark: str, of: Features) -> str:
         """Return the path of cached features of the benchmark."""
-        content = short_hash(self._images_hash(benchmark), json.dumps(self.seen(benchmark)), code.features().hash)
+        content = short_hash(
+            self._images_hash(benchmark), json.dumps(self.preprocessing(benchmark)), code.features().hash
+        )
         return f"{features_folder(benchmark, content)}/{of.name}.npy"
 
     def frozen_features(self, benchmark: str) -> str:
@@ -135,7 +137,7 @@ class Jobs:
     def trained_together(self, runs: Sequence[Run], at: Sequence[str]) -> list[dict[str, Any]]:
         """Return the parameters, code and inputs of runs that one job trains.
 
-        at: where the job finds each of `caches`.
+        at: the path of each of `caches` in the job.
         """
         places = dict(zip(self.caches(runs), at, strict=True))
         return [

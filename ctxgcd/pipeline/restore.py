@@ -101,10 +101,10 @@ def pull() -> set[str]:
     print(f"Pulling the results of {', '.join(stages)}", flush=True)
     done = subprocess.run([sys.executable, "-m", "dvc", "pull", *stages], capture_output=True, text=True)
     if done.returncode:
-        said = shorten(done.stderr.rpartition("ERROR: ")[2].split("<https", 1)[0], 300)
+        reason = shorten(done.stderr.rpartition("ERROR: ")[2].split("<https", 1)[0], 300)
         if "no default remote" in done.stdout + done.stderr:  # DVC prints this long before its error
-            said = "no default remote is set; run `dvc remote add --default NAME URL`"
-        raise UserError(f"`dvc pull` failed and nothing was restored: {said}")
+            reason = "no default remote is set; run `dvc remote add --default NAME URL`"
+        raise UserError(f"`dvc pull` failed and nothing was restored: {reason}")
     return {out["path"] for stage in stages.values() for out in stage["outs"]}
 
 

@@ -126,8 +126,8 @@ def check(params: Params, words: Sequence[str]) -> list[str]:
     warnings = []
     for benchmark, row in sorted(runs):
         resolved = _possible(params, benchmark, row)
-        if said := METHODS[resolved["method"]].warning(completed(resolved)):
-            warnings.append(f"{benchmark}/{row}: {said}")
+        if text := METHODS[resolved["method"]].warning(completed(resolved)):
+            warnings.append(f"{benchmark}/{row}: {text}")
     return warnings
 
 

@@ -40,7 +40,7 @@ def why(params: Params, requested: Sequence[Run], words: Sequence[str], snakefil
         results: the folder that contains results/, if a storage provider is used.
     """
     planned, others = _planned(words, snakefile)
-    reasons = {run: _reason(params, run, said, results) for run, said in planned.items()}
+    reasons = {run: _reason(params, run, snakemake_reason, results) for run, snakemake_reason in planned.items()}
     lines = [f"{run.folder.removeprefix(f'{RUNS}/')}: {reason}" for run, reason in reasons.items()]
     rest = len(set(requested) - set(planned))
     jobs = f"; other jobs: {', '.join(f'{rule} {number}' for rule, number in others.items())}" if others else ""
@@ -95,8 +95,8 @@ def changed_code(made: Mapping[str, Any], modules: Mapping[str, str]) -> str:
     old, now = (frozenset[str]().union(*map(oldest, of.values())) for of in (before, modules))
     changed = [name for name, digest in modules.items() if not oldest(digest) <= old]
     gone = [name for name, digest in before.items() if not oldest(digest) <= now and name not in changed]
-    said = [f"{_path(name)} changed" if name in before else f"{_path(name)} is new" for name in changed]
-    return ", ".join([*said, *(f"{_path(name)} is no longer used" for name in gone)])
+    differences = [f"{_path(name)} changed" if name in before else f"{_path(name)} is new" for name in changed]
+    return ", ".join([*differences, *(f"{_path(name)} is no longer used" for name in gone)])
 
 
 def split_hash(benchmark: str, results: Path = Path()) -> str:
@@ -115,9 +115,9 @@ def estimated_now(params: Params, benchmark: str, results: Path = Path()) -> int
     return read_estimate(file)
 
 
-def _reason(params: Params, run: Run, snakemakes: str, results: Path) -> str:
+def _reason(params: Params, run: Run, snakemake_reason: str, results: Path) -> str:
     found = difference(params, run, results) or _split_made_again(params, run.benchmark, results)
-    return f"{found or snakemakes}{_from_the_cache(params, run, results)}"
+    return f"{found or snakemake_reason}{_from_the_cache(params, run, results)}"
 
 
 def _split_made_again(params: Params, benchmark: str, results: Path) -> str:
@@ -147,13 +147,13 @@ def _planned(words: Sequence[str], snakefile: str) -> tuple[dict[Run, str], dict
     # --directory are relative to another folder than the current one of this process.
     ours = ["--dry-run", "--nolock", "--quiet", "host", "--snakefile", snakefile, "--directory", str(Path.cwd())]
     done = subprocess.run([sys.executable, "-m", "snakemake", *words, *ours], capture_output=True, text=True)
-    said = done.stdout + done.stderr
+    output = done.stdout + done.stderr
     if done.returncode:
-        lines = [line for line in said.splitlines() if line.strip() and not line.startswith("Using ")]
+        lines = [line for line in output.splitlines() if line.strip() and not line.startswith("Using ")]
         raise UserError(f"why: Snakemake cannot plan this call: {lines[-1] if lines else 'it prints no reason'}")
-    found = sorted(TRAINING.findall(said))
+    found = sorted(TRAINING.findall(output))
     runs = {Run(benchmark, row, read_seed(seed)): reason for benchmark, row, seed, reason in found}
-    return runs, dict(STATS.findall(said))
+    return runs, dict(STATS.findall(output))
 
 
 def _path(module: str) -> str:

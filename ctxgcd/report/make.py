@@ -150,8 +150,8 @@ def _benchmark(
     made = read_made(Path(shown.folder), results / "splits" / f"{benchmark}.csv", packed)
     if made:
         own_metrics = [run for run in runs if (run["row"], run["seed"]) == (shown.row, shown.seed)]
-        said = [line for run in own_metrics for line in warnings_of(run)]
-        which = Notes([f"Run: {method_name(shown.row)}, seed {shown.seed}.", *said])
+        warnings = [line for run in own_metrics for line in warnings_of(run)]
+        which = Notes([f"Run: {method_name(shown.row)}, seed {shown.seed}.", *warnings])
         parts = [
             Section("Embedding", [embedding_block(made)]),
             *confusion_sections(made),
@@ -166,22 +166,22 @@ def _benchmark(
 def _gaps(params: Params, benchmark: str, without_run: bool, results: Path) -> list[Block]:
     """Return the number of duplicate images of a benchmark and its missing files."""
     duplicates = results / f"duplicates_{benchmark}.csv"
-    said = []
+    notes = []
     if duplicates.is_file():
         kinds = read_rows(duplicates, usecols=["kind"])["kind"].value_counts()
         pairs = [f"{kinds.get(kind, 0):,} {kind}" for kind in ("equal", "near")]
         parts = "labelled, unlabelled and test images"
-        said.append(f"Pairs of duplicate images across {parts}: {' and '.join(pairs)}.")
+        notes.append(f"Pairs of duplicate images across {parts}: {' and '.join(pairs)}.")
     wanted = [Path(file) for file in benchmark_files(params, benchmark)]
     wanted = [file for file in wanted if file.suffix in (".csv", ".png")]
     runs = [Path(file) for file in benchmark_files(params, benchmark) if file.endswith("metrics.json")]
     if absent := dict.fromkeys(file.stem for file in wanted if not file.exists()):
-        said.append(f"Missing: {', '.join(absent)}; run `snakemake benchmark_{benchmark}` to create them.")
+        notes.append(f"Missing: {', '.join(absent)}; run `snakemake benchmark_{benchmark}` to create them.")
     if lacking := sum(not run.exists() for run in runs):
-        said.append(f"{lacking} of the {len(runs)} runs of the main rows are missing.")
+        notes.append(f"{lacking} of the {len(runs)} runs of the main rows are missing.")
     if without_run:
-        said.append(f"No confusion matrix, embedding and gallery: the first seed of {method_name(SHOWN)} is missing.")
-    return [Notes(said)] if said else []
+        notes.append(f"No confusion matrix, embedding and gallery: the first seed of {method_name(SHOWN)} is missing.")
+    return [Notes(notes)] if notes else []
 
 
 def _published(params: Params) -> list[Section]:

@@ -70,8 +70,8 @@ def warnings_of(metrics: Mapping[str, Any]) -> list[str]:
     """Return notes on empty clusters and collapsed projections from a run's metrics.json."""
     classes, empty = metrics["K"], metrics["clusters"]["unlabelled"]["empty_clusters"]
     collapse = "The projections collapsed (nearly equal), so the contrastive and context losses had almost no effect."
-    said = [f"{empty} of the K = {classes} classes have no image; {classes - empty} were found."] if empty else []
-    return said + ([collapse] if metrics.get("collapsed") else [])
+    notes = [f"{empty} of the K = {classes} classes have no image; {classes - empty} were found."] if empty else []
+    return notes + ([collapse] if metrics.get("collapsed") else [])
 
 
 def confusion_sections(made: Made) -> list[Section]:
@@ -146,16 +146,16 @@ def gallery_blocks(made: Made) -> list[Block]:
             uncertain=_pictures(made, kept, first(margin, cluster == c, UNCERTAIN)),
         )
         groups.append(group)
-    said = [
+    notes = [
         "One entry for each non-empty cluster of D^u, named after its matched class. Most typical: smallest distance "
         "to the mean feature of the cluster. Least certain: smallest difference between the distances to the nearest "
         "other mean and to the own mean. Purity: share of the most frequent true class."
     ]
     if len(order) > MOST_GROUPS:
-        said.append(
+        notes.append(
             f"The first {MOST_GROUPS} of {len(order)} clusters are shown: new classes first, sorted by decreasing size."
         )
-    return [Notes(said), Gallery(groups)]
+    return [Notes(notes), Gallery(groups)]
 
 
 def _pictures(made: Made, kept: pd.DataFrame, places: Sequence[int]) -> list[Picture]:

@@ -55,12 +55,12 @@ def collapsed_note(lines: pd.DataFrame) -> list[str]:
     """Return a note on runs with collapsed projections; lines have `label`, `benchmark` and `collapsed` (seeds)."""
     several = lines["benchmark"].nunique() > 1
     groups = lines[lines["collapsed"] != ""].groupby(["benchmark", "collapsed"], sort=False)
-    said = [
+    runs = [
         f"{_list(group)}{f' on {benchmark_name(str(b))}' if several else ''}: seed {str(seeds).replace(' ', ', ')}"
         for (b, seeds), group in groups
     ]
     what = "Collapsed (projections nearly equal in the last epoch; contrastive and context losses had almost no effect)"
-    return [f"{what}: {'; '.join(said)}."] if said else []
+    return [f"{what}: {'; '.join(runs)}."] if runs else []
 
 
 def _missing_note(lines: pd.DataFrame) -> list[str]:
@@ -82,7 +82,7 @@ def _environment_note(lines: pd.DataFrame) -> list[str]:
         for value in values.split("|")
     ]
     frame = pd.DataFrame(pairs, columns=["key", "value", "label", "benchmark"])
-    said = []
+    differences = []
     for key, group in frame.groupby("key", sort=False):
         if group["value"].nunique() > 1:
             several = group["benchmark"].nunique() > 1
@@ -90,8 +90,8 @@ def _environment_note(lines: pd.DataFrame) -> list[str]:
                 named = group.assign(label=group["benchmark"])  # one value per benchmark: name no rows
             else:
                 named = group.assign(label=group["label"] + (" on " + group["benchmark"] if several else ""))
-            said.append(f"{key} {_values(named, named['value'])}")
-    return [f"Different environments: {'; '.join(said)}."] if said else []
+            differences.append(f"{key} {_values(named, named['value'])}")
+    return [f"Different environments: {'; '.join(differences)}."] if differences else []
 
 
 def _test_note(long: pd.DataFrame) -> str:

@@ -180,5 +180,5 @@ def _k_note(frame: pd.DataFrame) -> list[str]:
     groups = {
         text: made.loc[group.index, "method"].map(method_name) for text, group in known.groupby(known, sort=False)
     }
-    said = [text if len(groups) == 1 else f"{text}: {', '.join(names)}" for text, names in groups.items()]
-    return [f"K = {'; '.join(said)}."] if said else []
+    values = [text if len(groups) == 1 else f"{text}: {', '.join(names)}" for text, names in groups.items()]
+    return [f"K = {'; '.join(values)}."] if values else []

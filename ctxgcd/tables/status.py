@@ -79,9 +79,9 @@ def status_listing(frame: pd.DataFrame) -> Listing:
         ]
         for _, row in frame.iterrows()
     ]
-    said = ", ".join(f"{counts.get(state, 0)} {state}" for state in (REPRODUCED, PLANNED, UNSUPPORTED))
+    numbers = ", ".join(f"{counts.get(state, 0)} {state}" for state in (REPRODUCED, PLANNED, UNSUPPORTED))
     return Listing(
-        title=f"State of the {len(frame)} published rows: {said}",
+        title=f"State of the {len(frame)} published rows: {numbers}",
         head=["Table", "Benchmark", "Published", "Our row", "State", "All", "Old", "New"],
         lines=lines,
         notes=[

@@ -83,8 +83,8 @@ def _percent(share: float) -> str:
 def _started(frame: pd.DataFrame) -> list[str]:
     """Return a note on the terms that start after epoch 0."""
     late = frame[frame["active_from"] > 0].drop_duplicates(["method", "term"])
-    said = [
+    starts = [
         f"{' and '.join(group['term'])} of {method_name(str(method))} from epoch {start}"
         for (method, start), group in late.groupby(["method", "active_from"], sort=False)
     ]
-    return [f"Terms that start after epoch 0: {'; '.join(said)}."] if said else []
+    return [f"Terms that start after epoch 0: {'; '.join(starts)}."] if starts else []

@@ -57,5 +57,5 @@ def verdict(compared: dict[str, pd.DataFrame]) -> tuple[str, bool]:
         lines.append(f"{table}: {equal} of {len(frame)} means equal, max. difference {apart.max():.2f} points{where}")
     largest = max(frame.difference.abs().max() for frame in compared.values())
     good = bool(largest <= TOLERANCE)
-    said = "all within" if good else "NOT all within"
-    return "\n".join([*lines, f"{said} {TOLERANCE:g} points of the committed numbers"]), good
+    result = "all within" if good else "NOT all within"
+    return "\n".join([*lines, f"{result} {TOLERANCE:g} points of the committed numbers"]), good

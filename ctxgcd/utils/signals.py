@@ -54,7 +54,7 @@ def stoppable() -> Iterator[None]:
                 signal.signal(number, was)
 
 
-def sign() -> None:
+def pass_process_id() -> None:
     """In the Snakemake process: pass its process id to its jobs, which end with it."""
     os.environ[STARTED_BY] = f"{os.getpid()} {_namespace()}"
 
@@ -96,7 +96,7 @@ def stop_after(minutes: float) -> None:
     timer.start()
 
 
-def stop_jobs_too() -> None:
+def stop_jobs_on_signals() -> None:
     """In the Snakemake process: SIGTERM and SIGINT stop its jobs, and a second signal kills them.
 
     By default, Snakemake waits at SIGTERM until its running jobs have ended, which may take a day. It also waits at

@@ -1,4 +1,4 @@
-"""Formulas as MathML, which browsers show without a script and without a network."""
+"""Formulas as MathML, which browsers display without scripts and without a network."""
 
 from __future__ import annotations
 

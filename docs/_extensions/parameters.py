@@ -1,7 +1,7 @@
 """All keys of params.yaml: type, default, committed value and description.
 
-A description is the comment `#:` beside the field in ctxgcd/config.py or ctxgcd/catalogue/. A field without one fails
-the build. docs/parameters.md includes the file that this writes for each section into docs/_published/.
+A description is the comment `#:` beside the field in ctxgcd/config.py or ctxgcd/catalogue/. The build fails
+if a field has none. One file for each section is written to docs/_published/ and included in docs/parameters.md.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ BOUNDS = {"ge": "≥ {}", "gt": "> {}", "le": "≤ {}", "lt": "< {}"}
 
 
 def description(model: type[BaseModel], field: str) -> str:
-    """The comment of a field where it is defined. Raises LookupError where there is none."""
+    """Return the comment of a field. Raises LookupError if there is none."""
     for cls in model.__mro__:
         if issubclass(cls, Closed):
             comments = ModuleAnalyzer.for_module(cls.__module__).find_attr_docs()
@@ -35,7 +35,7 @@ def description(model: type[BaseModel], field: str) -> str:
 
 
 def kind(annotation: Any) -> str:
-    """A type for readers: `int`, `list of float`, `"linear" or "cosine"`."""
+    """Return a readable type: `int`, `list of float`, `"linear" or "cosine"`."""
     origin, arguments = get_origin(annotation), get_args(annotation)
     if origin is Annotated:
         return kind(arguments[0])
@@ -51,7 +51,7 @@ def kind(annotation: Any) -> str:
 
 
 def bounded(field: FieldInfo) -> str:
-    """The type of a field with its bounds, as `float, > 0`."""
+    """Return the type of a field with its bounds, as `float, > 0`."""
     limits = [
         text.format(getattr(one, at)) for one in field.metadata for at, text in BOUNDS.items() if hasattr(one, at)
     ]
@@ -59,20 +59,20 @@ def bounded(field: FieldInfo) -> str:
 
 
 def table(model: type[BaseModel], values: Mapping[str, Mapping[str, Any]] | None = None) -> str:
-    """A row for each field: key, type, default, the value in each named section of `values`, description."""
+    """Return a table of the fields: key, type, default, value in each named section of `values`, description."""
     values = values or {}
     lines = [["Key", "Type", "Default", *values, "Description"]]
     lines += [["---"] * len(lines[0])]
     for name, field in model.model_fields.items():
         key = field.alias or name
         default = "" if field.is_required() else _shown(field.default)
-        said = description(model, name)
-        lines.append([f"`{key}`", bounded(field), default, *(_shown(of[key]) for of in values.values()), said])
+        text = description(model, name)
+        lines.append([f"`{key}`", bounded(field), default, *(_shown(of[key]) for of in values.values()), text])
     return _markdown(lines)
 
 
 def _shown(value: Any) -> str:
-    """A value as params.yaml has it; of a list or a section each member by itself, so that lines can break."""
+    """Format a value as in params.yaml; members of a list or section are separate, so that lines can break."""
     members = value if isinstance(value, list) else [value]
     if isinstance(value, dict):
         members = [f"{key}: {_text(member)}" for key, member in value.items()]
@@ -89,7 +89,7 @@ def _markdown(lines: list[list[str]]) -> str:
 
 
 def sections(params: dict[str, Any]) -> dict[str, str]:
-    """Each section's name and text."""
+    """Return the text of each section by its name."""
     found: dict[str, str] = {}
     for name, model in {
         "split": config.Split,

@@ -1,7 +1,6 @@
-"""What each table of the paper takes and what it says, from params.yaml and the published numbers.
+"""The cost and the published numbers of each table of the paper, from params.yaml and ctxgcd/tables/published.csv.
 
-docs/reproduce.md includes the two files that this writes for each table into docs/_published/, so that no number on
-that page was typed.
+Two files for each table are written to docs/_published/ and included in docs/reproduce.md.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ from ctxgcd.tables.published import QUANTITIES, paper_keys
 
 HERE = Path(__file__).parents[1]
 
-# The paper's tables 1 to 5 under the names that the published numbers have, and ours that hold them.
+# The paper's tables 1 to 5, named as in the published numbers, and the tables here with the same rows.
 TABLES = {
     "ssb": ["main_ssb"],
     "generic": ["main_generic"],
@@ -33,22 +32,22 @@ TABLES = {
 
 
 def cost(params: Params, tables: list[str]) -> str:
-    """The command that makes the tables, and a line for each benchmark: trainings, k-means fits, device hours.
+    """Return the commands that make the tables, and a table of trainings, k-means fits and device hours by benchmark.
 
-    As `snakemake plan` counts them where nothing has run yet and nothing was measured.
+    The numbers are those of `snakemake plan` in a fresh clone, without finished runs and measured rates.
     """
     runs = list(dict.fromkeys(run for table in tables for run in table_runs(params, table)))
     with TemporaryDirectory() as empty, chdir(empty):
         lines = plan(params, runs, Measured(runs=[], bench={}, given=None))
-    asked = " ".join(f"results/{table}.csv" for table in tables)
+    targets = " ".join(f"results/{table}.csv" for table in tables)
     groups = {name: [line for line in lines if line.benchmark == name] for name in (line.benchmark for line in lines)}
     rows = [[benchmark_name(name), *_summed(own)] for name, own in groups.items()] + [["all", *_summed(lines)]]
     head = ["Benchmark", "Trainings", "k-means fits", f"Device hours at {ASSUMED:,.0f} views/s (assumed)"]
-    return f"```bash\nsnakemake plan {asked}   # the cost\nsnakemake {asked}\n```\n\n{_table(head, rows)}"
+    return f"```bash\nsnakemake plan {targets}   # the cost\nsnakemake {targets}\n```\n\n{_table(head, rows)}"
 
 
 def _summed(lines: list[Line]) -> list[Any]:
-    """Trainings, k-means fits, device hours."""
+    """Return the numbers of trainings and k-means fits, and the device hours."""
     runs = [parse_row(line.row) for line in lines if line.seed is not None]
     trainings = sum(run.trains for run in runs)
     fits = len(runs) - trainings
@@ -56,7 +55,7 @@ def _summed(lines: list[Line]) -> list[Any]:
 
 
 def expected(params: Params, table: str, ours: list[str]) -> str:
-    """The published numbers of one table of the paper beside the rows that are compared with them."""
+    """Return the published numbers of one table of the paper, with the rows that are compared with them."""
     numbers = audit()
     numbers = numbers[numbers["table"] == table]
     benchmarks = list(dict.fromkeys(numbers["benchmark"]))

@@ -1,4 +1,4 @@
-"""A headless Chromium over the pipe of its DevTools protocol: no port, no driver, no package."""
+"""A headless Chromium, controlled through the pipe of its DevTools protocol without a port, driver or package."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def find() -> str | None:
 
 
 class Page:
-    """One tab: commands are sent in order, and the events that come meanwhile are kept."""
+    """A tab: commands are sent in order, and events received meanwhile are stored."""
 
     def __init__(self, to: int, back: int) -> None:
         self.to, self.back = to, os.fdopen(back, "rb")
@@ -52,7 +52,7 @@ class Page:
         return json.loads(read)
 
     def open(self, file: Path, width: int = 1280, height: int = 900) -> None:
-        """Load a file in a window of this size, from the start, and wait until all of it is there."""
+        """Load a file in a window of this size, and wait until it is complete."""
         self.send(
             "Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=width < 600
         )
@@ -62,18 +62,18 @@ class Page:
             self.events.append(self._next())
 
     def of(self, method: str) -> list[dict[str, Any]]:
-        """Return what the events of a kind said since the page was opened."""
+        """Return the parameters of the events of a kind since the page was opened."""
         return [event["params"] for event in self.events if event.get("method") == method]
 
     def run(self, expression: str) -> Any:
-        """Return the value of a JavaScript expression; a promise is awaited. RuntimeError where it throws."""
+        """Return the value of a JavaScript expression; a promise is awaited. Raises RuntimeError if it throws."""
         done = self.send("Runtime.evaluate", expression=expression, returnByValue=True, awaitPromise=True)
         if "exceptionDetails" in done:
             raise RuntimeError(done["exceptionDetails"]["exception"].get("description", expression))
         return done["result"].get("value")
 
     def hover(self, selector: str) -> tuple[float, float]:
-        """Move the mouse to the middle of the first element that fits; return the place."""
+        """Move the mouse to the centre of the first matching element; return the position."""
         found = f"document.querySelector({json.dumps(selector)})"
         self.run(f"{found}.scrollIntoView({{block: 'center', inline: 'center', behavior: 'instant'}})")
         box = f"{found}.getBoundingClientRect()"
@@ -82,7 +82,7 @@ class Page:
         return x, y
 
     def click(self, selector: str) -> None:
-        """Click the first element that fits with the mouse, as a reader would."""
+        """Click the first matching element with the mouse."""
         x, y = self.hover(selector)
         for kind in ("mousePressed", "mouseReleased"):
             self.send("Input.dispatchMouseEvent", type=kind, x=x, y=y, button="left", clickCount=1)
@@ -90,7 +90,7 @@ class Page:
 
 @contextmanager
 def browser(program: str, profile: Path) -> Iterator[Page]:
-    """Give a page of a Chromium that ends with the block."""
+    """Yield a page of a Chromium that ends with the block."""
     commands, answers = os.pipe(), os.pipe()
     words = [program, "--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--no-first-run"]
     words += ["--disable-background-networking", f"--user-data-dir={profile}", "--remote-debugging-pipe", "about:blank"]

@@ -1,4 +1,4 @@
-"""The report in a headless Chromium, as a reader uses it. Run by `make test-browser`."""
+"""The report in a headless Chromium, run by `make test-browser`."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ pytestmark = [
 
 @pytest.fixture(scope="module")
 def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A report with every kind of block: tables of one and of several benchmarks, a figure, names that attack it."""
+    """A report with every kind of block: tables of one and of several benchmarks, a figure, names with code."""
     root = tmp_path_factory.mktemp("report")
     content = yaml.safe_load((ROOT / "params.yaml").read_text(encoding="utf-8"))
     stores = write_results(content, root)
@@ -55,14 +55,14 @@ def chromium(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Page]:
 
 @pytest.fixture(params=[DESK, PHONE])
 def page(request: pytest.FixtureRequest, chromium: Page, report: Path) -> Page:
-    """The report, just opened on a desk and on a phone, everything unfolded."""
+    """The report in a window of a desktop and of a phone, with all sections unfolded."""
     chromium.open(report, request.param)
     chromium.run("document.querySelectorAll('details').forEach(details => { details.open = true })")
     return chromium
 
 
 def texts(page: Page, table: int, column: int) -> list[str]:
-    """What a column of a table shows, line by line, without the published value below."""
+    """Return the texts of a column of a table, without published values."""
     cells = f"[...document.querySelectorAll('table.sortable')[{table}].tBodies[0].rows].map(row => row.cells[{column}])"
     found: list[str] = page.run(f"{cells}.map(cell => cell.firstChild ? cell.firstChild.textContent : '')")
     return found
@@ -81,13 +81,13 @@ def test_every_image_loads(page: Page) -> None:
     assert page.run("[...document.images].filter(image => !image.complete || image.naturalWidth === 0).length") == 0
 
 
-def test_nothing_is_asked_of_a_network(page: Page, report: Path) -> None:
-    asked = [event["request"]["url"] for event in page.of("Network.requestWillBeSent")]
-    assert [url for url in asked if not url.startswith("data:")] == [report.resolve().as_uri()]
+def test_no_network_requests(page: Page, report: Path) -> None:
+    urls = [event["request"]["url"] for event in page.of("Network.requestWillBeSent")]
+    assert [url for url in urls if not url.startswith("data:")] == [report.resolve().as_uri()]
 
 
-def test_the_page_itself_could_not_load_anything(page: Page) -> None:
-    """Its policy holds: a picture from elsewhere and a script that was not there are refused."""
+def test_the_content_security_policy_blocks_external_resources(page: Page) -> None:
+    """The policy refuses external images and added scripts."""
     page.run(
         "new Promise(done => { const image = new Image(); image.onerror = done; image.onload = done;"
         " image.src = 'file:///etc/hostname.png'; document.body.append(image) })"
@@ -108,7 +108,7 @@ def test_names_are_texts(page: Page) -> None:
 
 
 @pytest.mark.parametrize("word", ["All", "Method"])
-def test_a_click_sorts_and_another_turns_round(page: Page, word: str) -> None:
+def test_a_click_sorts_and_a_second_click_reverses(page: Page, word: str) -> None:
     sort = "[...document.querySelectorAll('table.sortable')].map(table => table.caption.textContent)"
     table = page.run(sort).index("Clustering accuracy (v2, percent) on the unlabelled images of mine")
     heads = page.run(
@@ -134,8 +134,8 @@ def test_the_keyboard_sorts_too(page: Page) -> None:
     assert page.run("document.querySelector('table.sortable th').getAttribute('aria-sort')") == "ascending"
 
 
-def test_gaps_stay_at_the_end(page: Page) -> None:
-    """The main table over several benchmarks has runs of the first one alone; its columns are behind two headings."""
+def test_missing_values_are_sorted_last(page: Page) -> None:
+    """The main table over several benchmarks has runs of the first one only; its columns have two headings."""
     captions = page.run("[...document.querySelectorAll('table.sortable')].map(table => table.caption.textContent)")
     table = next(n for n, caption in enumerate(captions) if "Stanford Cars" in caption)
     page.run(f"document.querySelectorAll('table.sortable')[{table}].id = 'several'")
@@ -145,7 +145,7 @@ def test_gaps_stay_at_the_end(page: Page) -> None:
     assert set(texts(page, table, 5)) == {"–"}
 
 
-def test_a_phone_scrolls_down_alone(chromium: Page, report: Path) -> None:
+def test_a_phone_scrolls_only_vertically(chromium: Page, report: Path) -> None:
     chromium.open(report, PHONE)
     chromium.run("document.querySelectorAll('details').forEach(details => { details.open = true })")
     assert chromium.run("document.documentElement.scrollWidth") == PHONE
@@ -157,19 +157,19 @@ def test_a_phone_scrolls_down_alone(chromium: Page, report: Path) -> None:
     assert chromium.run("parseFloat(getComputedStyle(document.body).fontSize)") >= 16
 
 
-def test_the_pointer_tells_an_image(page: Page) -> None:
+def test_hovering_shows_the_image(page: Page) -> None:
     page.hover(".embedding use:nth-of-type(8)")
     data = json.loads(page.run("document.querySelector('.embedding script').textContent"))
     true = data["colourings"]["true class"]
-    said = page.run("document.querySelector('.tip:not([hidden]) .said').textContent")
-    near = [f"true class: {true['labels'][true['of'][n]]}\n" for n, text in enumerate(data["texts"]) if text in said]
-    assert any(said.startswith(text) for text in near)
+    shown = page.run("document.querySelector('.tip:not([hidden]) .tip-text').textContent")
+    near = [f"true class: {true['labels'][true['of'][n]]}\n" for n, text in enumerate(data["texts"]) if text in shown]
+    assert any(shown.startswith(text) for text in near)
     box = "document.querySelector('.tip').getBoundingClientRect()"
     assert page.run(f"{box}.left") >= 0
     assert page.run(f"{box}.right") <= page.run("document.documentElement.clientWidth")
 
 
-def test_colours_follow_the_choice(page: Page) -> None:
+def test_colours_change_with_the_selected_property(page: Page) -> None:
     fills = "[...document.querySelectorAll('.embedding use')].map(mark => mark.getAttribute('fill'))"
     data = json.loads(page.run("document.querySelector('.embedding script').textContent"))["colourings"]
     for number, name in ((2, "matched class"), (1, "true class")):
@@ -178,7 +178,7 @@ def test_colours_follow_the_choice(page: Page) -> None:
         assert page.run("document.querySelectorAll('.legend:not([hidden])').length") == 1
 
 
-def test_a_link_opens_what_it_leads_to(chromium: Page, report: Path) -> None:
+def test_a_link_opens_its_folded_section(chromium: Page, report: Path) -> None:
     chromium.open(report, DESK)
     folded = "document.querySelector('main details:not([open])')"
     chromium.click(f"nav a[href='#{chromium.run(folded + '.id')}']")

@@ -1,7 +1,7 @@
-"""A cluster of one node that answers to Kubernetes' API: it records every Job and, when asked, really runs its pod.
+"""A simulated Kubernetes cluster of one node, which records every Job and optionally runs its pod.
 
-It refuses what a real one refuses where the executor plugin could ask for it: a GPU without an equal limit, two volumes
-of one name, and the log of a container's previous life, which a pod that is never restarted does not have.
+It refuses invalid requests of the executor plugin as a real cluster does: a GPU without an equal limit, two volumes of
+one name, and the log of a previous container of a pod that was never restarted.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ KILLED = 137
 
 @dataclass
 class Cluster:
-    """The cluster's folder, and what was posted to it.
+    """The cluster's folder, and the received requests.
 
-    folder: holds `kubeconfig`, and `workdir`, the node's disk at a pod's /workdir.
-    programs: what a pod's PATH holds.
-    runs: whether pods are really run, one after another; else each is said to have failed.
+    folder: contains `kubeconfig`, and `workdir`, the node's disk at a pod's /workdir.
+    programs: folders of a pod's PATH.
+    runs: whether pods are run, one after another; else each is reported as failed.
     interrupt: a file pattern; the first pod to write such a file is killed, as when its node fails.
-    jobs, secrets, exit_codes, logs: by name. calls: (verb, resource) of everything that it was asked.
+    jobs, secrets, exit_codes, logs: by name. calls: (verb, resource) of all requests.
     """
 
     folder: Path
@@ -50,15 +50,15 @@ class Cluster:
     node: threading.Lock = field(default_factory=threading.Lock)
 
     def posted(self, rule: str, words: str = "") -> list[dict[str, Any]]:
-        """The Jobs of a rule with `words` in their command, in order."""
+        """Return the Jobs of a rule with `words` in their command, in order."""
         return [job for job in self.jobs.values() if f"{rule}:{words}" in container_of(job)["args"][1]]
 
     def accept(self, job: dict[str, Any]) -> str:
-        """Take a Job, or say why not."""
+        """Accept a Job, or return why it is refused."""
         spec, container = job["spec"]["template"]["spec"], container_of(job)
-        asked = container["resources"]
+        resources = container["resources"]
         names = [volume["name"] for volume in spec["volumes"]]
-        if asked["requests"].get(GPU) != asked.get("limits", {}).get(GPU):
+        if resources["requests"].get(GPU) != resources.get("limits", {}).get(GPU):
             return f"{GPU}: Invalid value: must be equal to {GPU} limit"
         if len(set(names)) < len(names):
             return "spec.template.spec.volumes: Duplicate value"
@@ -71,7 +71,7 @@ class Cluster:
         return ""
 
     def run(self, name: str) -> None:
-        """Run a pod's command on an empty disk, with the environment that its Job names and no other."""
+        """Run a pod's command on an empty disk, with only the environment of its Job."""
         container = container_of(self.jobs[name])
         secret = {
             entry["name"]: base64.b64decode(self.secrets[ref["name"]][ref["key"]]).decode()
@@ -104,13 +104,13 @@ class Cluster:
 
 
 def container_of(job: dict[str, Any]) -> dict[str, Any]:
-    """The one container of a Job's pod."""
+    """Return the only container of a Job's pod."""
     (container,) = job["spec"]["template"]["spec"]["containers"]
     return dict(container)
 
 
 def pod(name: str, ended: int | None) -> dict[str, Any]:
-    """What the API tells of a pod."""
+    """Return the status of a pod in the API."""
     state: dict[str, Any] = {"running": {}} if ended is None else {"terminated": {"exitCode": ended}}
     status = {"name": "snakemake", "state": state, "image": "", "imageID": "", "ready": True, "restartCount": 0}
     return {"metadata": {"name": name}, "status": {"containerStatuses": [status]}}
@@ -118,11 +118,11 @@ def pod(name: str, ended: int | None) -> dict[str, Any]:
 
 @contextmanager
 def serving(cluster: Cluster) -> Iterator[Path]:
-    """Answer at a port of this host; the KUBECONFIG to reach it with."""
+    """Serve at a port of this host; yield the KUBECONFIG to use it."""
 
     class Handler(BaseHTTPRequestHandler):
         def note(self, verb: str) -> list[str]:
-            """Remember the call; its resource and what follows: a name, and a part of it such as its log."""
+            """Record the call; return its resource, the name, and a part of it such as its log."""
             _, _, address = urlparse(self.path).path.partition("/namespaces/")
             kind, *rest = address.split("/")[1:]
             cluster.calls.add((verb if rest or verb != "get" else "list", "/".join([kind, *rest[1:]])))
@@ -166,7 +166,7 @@ def serving(cluster: Cluster) -> Iterator[Path]:
             self.wfile.write(body)
 
         def log_message(self, *words: object) -> None:
-            """Nothing: the test's output is Snakemake's."""
+            """Print nothing, so that the output of the test is that of Snakemake."""
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     threading.Thread(target=server.serve_forever, daemon=True).start()
@@ -185,7 +185,7 @@ def serving(cluster: Cluster) -> Iterator[Path]:
 
 
 def stand_ins(folder: Path) -> str:
-    """A PATH with what the image has and a host may lack: rsync, and a pip that needs no network."""
+    """Return a PATH with replacements for programs of the image: rsync, and a pip that needs no network."""
     folder.mkdir()
     copy = 'for last; do from=$to to=$last; done\ncp --recursive --preserve=timestamps --dereference "$from" "$to"\n'
     for name, script in (("rsync", copy), ("pip", "")):

@@ -1,8 +1,8 @@
-"""A queue of one host that answers to SLURM's commands: it records every submission and really runs it.
+"""A simulated SLURM queue of one host, which records every submission and runs it.
 
-Called with the name of a command and its words; its records lie in the folder QUEUE, where two files change what it
-does. `closed`: no job runs, each is said to have failed. `interrupt`, with a pattern: the first training that writes a
-file of that pattern ends as when its time is over, by SIGTERM and soon after SIGKILL.
+It is called with the name of a command and its arguments. Its records are in the folder QUEUE, where two files change
+its behaviour. `closed`: no job runs, and each is reported as failed. `interrupt`, with a pattern: the first training
+that writes a matching file ends as at its time limit, by SIGTERM and soon after SIGKILL.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def sbatch(words: list[str]) -> None:
 
 
 def supervise(number: int) -> None:
-    """Run a job to its end, or to the end of its time."""
+    """Run a job until its end or its time limit."""
     job = json.loads((QUEUE / f"{number}.json").read_text())
     gpus = {"SLURM_GPUS": "1"} if any(option.startswith("--gpus") for option in job["options"]) else {}
     interrupt = QUEUE / "interrupt"
@@ -58,7 +58,7 @@ def supervise(number: int) -> None:
 
 
 def end(process: psutil.Popen) -> None:
-    """End a job and all that it started."""
+    """End a job and all processes that it started."""
     everything = [*process.children(recursive=True), process]
     for send in (psutil.Process.terminate, psutil.Process.kill):
         for one in everything:
@@ -68,21 +68,21 @@ def end(process: psutil.Popen) -> None:
 
 
 def record(number: int, job: dict[str, Any]) -> None:
-    """Write a job's record whole."""
+    """Write a job's record atomically."""
     temporary = QUEUE / f"{number}.tmp"
     temporary.write_text(json.dumps(job))
     temporary.replace(QUEUE / f"{number}.json")
 
 
 def states() -> str:
-    """The state of every job, a line each."""
+    """Return the state of every job, one per line."""
     jobs = {file.stem: json.loads(file.read_text()) for file in QUEUE.glob("*.json")}
     return "".join(f"{number}|{job['state']}\n" for number, job in sorted(jobs.items()))
 
 
 def sacct(words: list[str]) -> None:
-    """Print the states of all jobs, waiting for a change of one that runs: Snakemake asks more and more rarely."""
-    if "--name" not in words:  # it asks for an account
+    """Print the states of all jobs after a change of a running one, because Snakemake polls at increasing intervals."""
+    if "--name" not in words:  # the plugin requests an account
         return
     before, until = states(), time.monotonic() + 20
     while states() == before and "RUNNING" in before and time.monotonic() < until:
@@ -91,7 +91,7 @@ def sacct(words: list[str]) -> None:
 
 
 def srun(words: list[str]) -> None:
-    """Record the step's options and become its command."""
+    """Record the step's options and execute its command."""
     start = words.index("-m") - 1
     with (QUEUE / "steps").open("a") as file:
         file.write(json.dumps(words[:start]) + "\n")

@@ -1,6 +1,6 @@
 """The two ways to run on Kubernetes: one Job for everything, and the executor plugin with a pod for each job.
 
-The plugin and everything behind it are the real ones; the cluster is tests/clusters/cluster.py.
+The plugin and Snakemake are real; the cluster is simulated by tests/clusters/cluster.py.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def pod() -> dict[str, Any]:
     return spec
 
 
-def test_it_asks_for_eight_gpus_and_the_volume(pod: dict[str, Any]) -> None:
+def test_it_requests_eight_gpus_and_the_volume(pod: dict[str, Any]) -> None:
     (container,) = pod["containers"]
     assert pod["restartPolicy"] == "Never"
     assert container["resources"] == {
@@ -46,7 +46,7 @@ def test_it_asks_for_eight_gpus_and_the_volume(pod: dict[str, Any]) -> None:
 
 
 def test_its_command_gives_imagenet_all_gpus(pod: dict[str, Any], tmp_path: Path) -> None:
-    """Its own words, run with two trainings in place of all tables, and dry."""
+    """A dry run of the Job's command, with two trainings as targets."""
     project = fresh(tmp_path / "project", tmp_path / "nothing")
     (command,) = pod["containers"][0]["args"]
     runs = [f"results/runs/{name}/simgcd/seed5/run.json" for name in ("imagenet_1k", "cub")]
@@ -60,12 +60,12 @@ def test_its_command_gives_imagenet_all_gpus(pod: dict[str, Any], tmp_path: Path
         stderr=subprocess.STDOUT,
     )
     assert done.returncode == 0, done.stdout
-    asked = dict(re.findall(r'"benchmark": "(\w+)".*? --devices (\d)', done.stdout))
-    assert asked == {"imagenet_1k": "8", "cub": "1"}
+    devices = dict(re.findall(r'"benchmark": "(\w+)".*? --devices (\d)', done.stdout))
+    assert devices == {"imagenet_1k": "8", "cub": "1"}
 
 
 def call(project: Project, cluster: Cluster, *words: str) -> Result:
-    """Call Snakemake by the profile, with the project's folder for /project and the node's for /workdir."""
+    """Call Snakemake with the profile; the project's folder replaces /project and the node's /workdir."""
     profile = project.folder / "profiles" / "mine" / "config.yaml"
     profile.parent.mkdir(exist_ok=True)
     text = (PROFILES / "kubernetes" / "config.yaml").read_text()
@@ -96,7 +96,7 @@ def cluster_in(folder: Path, **settings: Any) -> Cluster:
 
 @pytest.fixture(scope="module")
 def submitted(tmp_path_factory: pytest.TempPathFactory) -> tuple[Project, Cluster, Result]:
-    """Jobs of each kind, asked of a cluster whose pods all fail."""
+    """Jobs of each kind, submitted to a cluster whose pods all fail."""
     folder = tmp_path_factory.mktemp("kubernetes")
     project, cluster = fresh(folder / "project", folder / "nothing"), cluster_in(folder)
     wanted = one_job_of_each_kind(project, project.folder / "pods")
@@ -104,12 +104,12 @@ def submitted(tmp_path_factory: pytest.TempPathFactory) -> tuple[Project, Cluste
     return project, cluster, call(project, cluster, "--keep-going", *wanted, "--preemptible-retries", "1")
 
 
-def test_a_training_asks_for_one_gpu(submitted: tuple[Project, Cluster, Result]) -> None:
-    """Its whole Job, but for the command."""
+def test_a_training_requests_one_gpu(submitted: tuple[Project, Cluster, Result]) -> None:
+    """The complete Job except its command."""
     project, cluster, result = submitted
     assert cluster.jobs, result.output
     job = cluster.posted("train", "benchmark=cub")[0]
-    assert job["spec"]["backoffLimit"] == 0  # Snakemake sends it again
+    assert job["spec"]["backoffLimit"] == 0  # Snakemake submits it again
     spec = job["spec"]["template"]["spec"]
     (container,) = spec.pop("containers")
     assert spec == {
@@ -139,7 +139,7 @@ def test_a_training_asks_for_one_gpu(submitted: tuple[Project, Cluster, Result])
 
 
 def test_a_training_of_eight_processes_is_one_container(submitted: tuple[Project, Cluster, Result]) -> None:
-    """One command, of one training, with eight GPUs: it starts the processes itself."""
+    """One container with eight GPUs, whose command starts the processes."""
     project, cluster, _ = submitted
     container = container_of(cluster.posted("train", "benchmark=imagenet_1k")[0])
     assert container["resources"]["limits"] == {
@@ -150,7 +150,7 @@ def test_a_training_of_eight_processes_is_one_container(submitted: tuple[Project
     assert f" --directory {project.folder} " in command
 
 
-def test_what_needs_no_gpu_asks_for_none(submitted: tuple[Project, Cluster, Result]) -> None:
+def test_jobs_without_gpu_request_none(submitted: tuple[Project, Cluster, Result]) -> None:
     _, cluster, _ = submitted
     (score,) = cluster.posted("score", "benchmark=aircraft")
     (store,) = cluster.posted("image_store", "benchmark=scars")
@@ -163,7 +163,7 @@ def test_what_needs_no_gpu_asks_for_none(submitted: tuple[Project, Cluster, Resu
     }
 
 
-def test_trainings_alone_are_sent_again(submitted: tuple[Project, Cluster, Result]) -> None:
+def test_only_trainings_are_submitted_again(submitted: tuple[Project, Cluster, Result]) -> None:
     _, cluster, result = submitted
     assert result.code != 0
     assert len(cluster.posted("train", "benchmark=cub")) == 2
@@ -171,7 +171,7 @@ def test_trainings_alone_are_sent_again(submitted: tuple[Project, Cluster, Resul
 
 
 def test_time_limits_are_those_of_slurm(submitted: tuple[Project, Cluster, Result]) -> None:
-    """The command of a training carries its own; the plugin gives the Job none."""
+    """The command of a training contains its limit, because the plugin sets none in the Job."""
     _, cluster, result = submitted
     profiles = [yaml.safe_load((PROFILES / name / "config.yaml").read_text()) for name in ("kubernetes", "slurm")]
     of_train = [profile["set-resources"]["train"] for profile in profiles]
@@ -183,13 +183,13 @@ def test_time_limits_are_those_of_slurm(submitted: tuple[Project, Cluster, Resul
     assert not any("activeDeadlineSeconds" in job["spec"] for job in cluster.jobs.values())
 
 
-def test_snakemake_in_a_pod_may_do_what_the_plugin_does(submitted: tuple[Project, Cluster, Result]) -> None:
-    """The rights that head.yaml gives, beside everything that the cluster was asked."""
+def test_the_role_of_the_head_pod_permits_the_calls_of_the_plugin(submitted: tuple[Project, Cluster, Result]) -> None:
+    """The permissions in head.yaml are those of the recorded requests."""
     _, role, binding, head = yaml.safe_load_all((PROFILES / "kubernetes" / "head.yaml").read_text())
     rights = {(verb, resource) for rule in role["rules"] for resource in rule["resources"] for verb in rule["verbs"]}
-    asked = submitted[1].calls
-    assert asked <= rights
-    assert rights - asked <= {("delete", "pods")}  # only at Ctrl-C and of pods that remain
+    calls = submitted[1].calls
+    assert calls <= rights
+    assert rights - calls <= {("delete", "pods")}  # only at Ctrl-C, for remaining pods
     spec = head["spec"]["template"]["spec"]
     assert binding["subjects"][0]["name"] == spec["serviceAccountName"]
     (container,) = spec["containers"]
@@ -201,7 +201,7 @@ def test_snakemake_in_a_pod_may_do_what_the_plugin_does(submitted: tuple[Project
 
 @pytest.fixture(scope="module")
 def carried_out(tmp_path_factory: pytest.TempPathFactory) -> tuple[Project, Cluster, Result]:
-    """A training whose first pod is killed after an epoch, really run."""
+    """A real training whose first pod is killed after an epoch."""
     folder = tmp_path_factory.mktemp("kubernetes")
     cluster = cluster_in(folder, runs=True, interrupt="work/runs/*/last.pt")
     project = fresh(folder / "project", folder / "nothing")
@@ -221,7 +221,7 @@ def carried_out(tmp_path_factory: pytest.TempPathFactory) -> tuple[Project, Clus
     return project, cluster, call(project, cluster, f"{RUN}/run.json")
 
 
-def test_a_training_whose_pod_was_killed_goes_on_in_the_next(carried_out: tuple[Project, Cluster, Result]) -> None:
+def test_a_training_resumes_after_its_pod_was_killed(carried_out: tuple[Project, Cluster, Result]) -> None:
     project, cluster, result = carried_out
     first, second = cluster.posted("train", "benchmark=fashion")
     ends = [cluster.exit_codes[job["metadata"]["name"]] for job in (first, second)]
@@ -239,8 +239,8 @@ def test_packed_images_are_not_copied_into_the_pod(carried_out: tuple[Project, C
     assert {str(file) for file in stores.iterdir() if file.suffix in (".npz", ".pixels")} <= set(linked)
 
 
-def test_a_training_ends_itself_when_its_time_is_over(carried_out: tuple[Project, Cluster, Result]) -> None:
-    """The first pod's command, for another seed, on the volume's own files and with next to no time."""
+def test_a_training_stops_itself_at_its_time_limit(carried_out: tuple[Project, Cluster, Result]) -> None:
+    """The first pod's command with another seed and a very short time limit."""
     project, _, result = carried_out
     (command,) = re.findall(r"python workflow/scripts/train_run.py .* --minutes 240 .*(?= 2>&1)", result.output)
     changes = {"--minutes 240 ": "--minutes 0.0001 ", '"seed": 0': '"seed": 7', ".snakemake/storage/fs/": "/"}

@@ -1,6 +1,6 @@
-"""Jobs through SLURM's executor plugin: what is asked of the queue, and what happens when a job's time is over.
+"""Jobs through SLURM's executor plugin: the requested resources, and resuming after a time limit.
 
-The queue is tests/clusters/queue_program.py; the plugin and everything behind it are the real ones.
+The plugin and Snakemake are real; the queue is simulated by tests/clusters/queue_program.py.
 """
 
 from __future__ import annotations
@@ -33,18 +33,18 @@ ATTEMPTS = 4
 
 @dataclass(frozen=True)
 class Queue:
-    """The queue's folder, which holds its commands."""
+    """The queue's folder, which contains its commands."""
 
     folder: Path
 
     def jobs(self, rule: str, wildcards: str = "") -> list[dict[str, Any]]:
-        """The submissions of a rule's jobs, in order."""
+        """Return the submissions of a rule's jobs, in order."""
         begin = f"rule_{rule}_wildcards_{wildcards}"
         files = sorted(self.folder.glob("*.json"), key=lambda file: int(file.stem))
         return [job for file in files if (job := json.loads(file.read_text()))["comment"].startswith(begin)]
 
     def call(self, project: Project, profile: str, *words: str, forked: bool = True) -> Result:
-        """Call Snakemake where the queue's commands are found, and where it is asked every second."""
+        """Call Snakemake with the queue's commands in PATH, polling every second."""
         own = {"QUEUE": str(self.folder), "PATH": f"{self.folder}{os.pathsep}{os.environ['PATH']}"}
         often = ("--slurm-init-seconds-before-status-checks", "1", "--latency-wait", "5")
         with pytest.MonkeyPatch.context() as patch:
@@ -54,7 +54,7 @@ class Queue:
 
 
 def queue_in(folder: Path) -> Queue:
-    """A queue whose commands call the program; after a failure the plugin asks for ten reasons, which there are not."""
+    """A queue whose commands call the program; after a failure the plugin requests ten reasons, which do not exist."""
     folder.mkdir()
     program = ROOT / "tests" / "clusters" / "queue_program.py"
     script = '#!/bin/sh\ncase "$*" in *--format=Reason*) exit;; esac\nexec {} {} {} "$@"\n'
@@ -66,7 +66,7 @@ def queue_in(folder: Path) -> Queue:
 
 @pytest.fixture(scope="module")
 def submitted(tmp_path_factory: pytest.TempPathFactory) -> tuple[Queue, Result]:
-    """Jobs of each kind, asked of a queue that runs none, by a copy of the profile that is filled in as it says."""
+    """Jobs of each kind, submitted to a queue that runs none, with a filled-in copy of the profile."""
     folder = tmp_path_factory.mktemp("slurm")
     project, queue = fresh(folder / "project", folder / "nothing"), queue_in(folder / "queue")
     profile = project.folder / "profiles" / "mine" / "config.yaml"
@@ -75,12 +75,12 @@ def submitted(tmp_path_factory: pytest.TempPathFactory) -> tuple[Queue, Result]:
     profile.write_text(filled.replace("GPU_PARTITION", "many_gpus").replace("PARTITION", "common"))
     (queue.folder / "closed").touch()
     wanted = one_job_of_each_kind(project, project.folder)
-    # One more attempt, not three: the plugin looks ever more rarely while jobs only fail.
+    # One more attempt instead of three, because the plugin polls at increasing intervals while jobs only fail.
     result = queue.call(project, "profiles/mine", "--keep-going", *wanted, "--preemptible-retries", "1")
     return queue, result
 
 
-def test_a_training_asks_for_one_gpu(submitted: tuple[Queue, Result]) -> None:
+def test_a_training_requests_one_gpu(submitted: tuple[Queue, Result]) -> None:
     job = submitted[0].jobs("train", "cub_simgcd_0")[0]
     assert " ".join(job["options"]) == (
         "--parsable --export=ALL -A birds -p many_gpus -t 240 --mem 32000 --nodes=1 --cpus-per-gpu=4 --gpus=a100:1"
@@ -88,14 +88,14 @@ def test_a_training_asks_for_one_gpu(submitted: tuple[Queue, Result]) -> None:
 
 
 def test_a_training_of_eight_processes_is_one_task(submitted: tuple[Queue, Result]) -> None:
-    """Neither `--ntasks` nor `--ntasks-per-gpu`: the one task starts the processes, all on one host."""
+    """Neither `--ntasks` nor `--ntasks-per-gpu`: a single task starts the processes, all on one host."""
     job = submitted[0].jobs("train", "imagenet_1k_simgcd_0")[0]
     assert " ".join(job["options"]) == (
         "--parsable --export=ALL -A birds -p many_gpus -t 1440 --mem 128000 --nodes=1 --cpus-per-gpu=4 --gpus=a100:8"
     )
 
 
-def test_what_needs_no_gpu_asks_for_none(submitted: tuple[Queue, Result]) -> None:
+def test_jobs_without_gpu_request_none(submitted: tuple[Queue, Result]) -> None:
     (job,) = submitted[0].jobs("score", "aircraft_simgcd_0")
     assert " ".join(job["options"]) == (
         "--parsable --export=ALL -A birds -p common -t 60 --mem 8000 --nodes=1 --ntasks=1 --cpus-per-task=1"
@@ -106,15 +106,15 @@ def test_what_needs_no_gpu_asks_for_none(submitted: tuple[Queue, Result]) -> Non
     )
 
 
-def test_trainings_alone_are_sent_again(submitted: tuple[Queue, Result]) -> None:
+def test_only_trainings_are_submitted_again(submitted: tuple[Queue, Result]) -> None:
     queue, result = submitted
     assert result.code != 0
     assert len(queue.jobs("train", "cub_simgcd_0")) == 2
     assert len(queue.jobs("score", "aircraft_simgcd_0")) == 1
 
 
-def test_a_training_has_time_enough(params: Params) -> None:
-    """Twice what the longest of each benchmark takes at the rate that `plan` assumes, over all attempts."""
+def test_the_time_limit_of_a_training_is_sufficient(params: Params) -> None:
+    """Twice the longest training of each benchmark at the rate assumed by `plan`, over all attempts."""
     profile = yaml.safe_load(PROFILE.read_text())
     assert profile["preemptible-retries"] + 1 == ATTEMPTS
     train = profile["set-resources"]["train"]
@@ -131,7 +131,7 @@ def test_a_training_has_time_enough(params: Params) -> None:
 
 @pytest.fixture(scope="module")
 def carried_out(tmp_path_factory: pytest.TempPathFactory) -> tuple[Project, Queue, Result]:
-    """A training whose time is over after an epoch, and the packing of a broken image, both really run."""
+    """A real training that reaches its time limit after an epoch, and the real packing of a broken image."""
     folder = tmp_path_factory.mktemp("slurm")
     project, queue = fresh(folder / "project", folder / "nothing"), queue_in(folder / "queue")
     painter = Painter(0)
@@ -167,7 +167,7 @@ def carried_out(tmp_path_factory: pytest.TempPathFactory) -> tuple[Project, Queu
     return project, queue, queue.call(project, "profiles/slurm", "--keep-going", *wanted, forked=False)
 
 
-def test_a_training_whose_time_is_over_goes_on_after_its_last_epoch(carried_out: tuple[Project, Queue, Result]) -> None:
+def test_a_training_resumes_after_its_time_limit(carried_out: tuple[Project, Queue, Result]) -> None:
     project, queue, result = carried_out
     assert [job["state"] for job in queue.jobs("train", "fashion_simgcd_0")] == ["TIMEOUT", "COMPLETED"], result.output
     log = (project.folder / "work/logs/train/fashion/simgcd/seed0.log").read_text()
@@ -181,7 +181,7 @@ def test_the_step_of_a_training_is_one_task(carried_out: tuple[Project, Queue, R
     assert ["-n1", "--cpu-bind=q", "--cpus-per-gpu=4", "--gpus=1", "--nodes=1"] in steps
 
 
-def test_a_mistake_is_told_in_its_sentence_and_once(carried_out: tuple[Project, Queue, Result]) -> None:
+def test_an_error_message_is_printed_once(carried_out: tuple[Project, Queue, Result]) -> None:
     _, queue, result = carried_out
     assert result.code != 0
     assert re.search(
@@ -192,6 +192,6 @@ def test_a_mistake_is_told_in_its_sentence_and_once(carried_out: tuple[Project, 
     assert job["state"] == "FAILED"
 
 
-def test_the_executor_is_no_part_of_a_run(carried_out: tuple[Project, Queue, Result]) -> None:
-    """What went through the queue is finished for a call without it, too."""
+def test_a_run_does_not_depend_on_the_executor(carried_out: tuple[Project, Queue, Result]) -> None:
+    """A call without the queue finds the runs made through the queue finished."""
     assert "Nothing to be done" in carried_out[0].dry(f"{RUN}/metrics.json").output

@@ -1,4 +1,4 @@
-"""The site builds, fails on what is broken, and shows the published numbers; its worked examples work."""
+"""The site builds, fails on broken links, and shows the published numbers; its examples work."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def build(docs: Path, out: Path) -> subprocess.CompletedProcess[str]:
 
 @pytest.fixture(scope="module")
 def copied(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A copy of what the site is made from."""
+    """A copy of the sources of the site."""
     root = tmp_path_factory.mktemp("copy")
     shutil.copytree(ROOT / "docs", root / "docs", ignore=shutil.ignore_patterns("_build", "_published"))
     for name in ("CONTRIBUTING.md", "params.yaml"):
@@ -80,8 +80,8 @@ def test_the_cost_is_that_of_the_plan(
 
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("CTXGCD_VIEWS_PER_SECOND", raising=False)
-    told = write_plan(params, table_runs(params, "main_challenging"), tmp_path / "plan.csv")
-    runs, _, _, _, hours = re.findall(r"^all +(\S+) +(\S+) +(\S+) +(\S+) +(\S+)", told, re.MULTILINE)[0]
+    text = write_plan(params, table_runs(params, "main_challenging"), tmp_path / "plan.csv")
+    runs, _, _, _, hours = re.findall(r"^all +(\S+) +(\S+) +(\S+) +(\S+) +(\S+)", text, re.MULTILINE)[0]
     text = (site.parent / "docs/_published/challenging.cost.md").read_text(encoding="utf-8")
     trainings, fits, shown = re.findall(r"^\| all \| (\d+) \| (\d+) \| (\S+) \|", text, re.MULTILINE)[0]
     assert (int(trainings) + int(fits), shown) == (int(runs), hours)
@@ -117,12 +117,12 @@ def test_a_parameter_without_a_description_is_refused() -> None:
 
 
 def test_every_name_of_the_package_exists(params: Params) -> None:
-    """Modules, functions and parameters that pages name, other than those of the examples to be added."""
+    """Modules, functions and parameters named in pages exist, except those of the examples."""
     added = {"ctxgcd.methods.mean_teacher", "ctxgcd.methods.mean_teacher.MeanTeacher", "methods.mean_teacher"}
     known = params.model_dump(by_alias=True)
     found, unknown = set(), []
     for page in (*sorted((ROOT / "docs").glob("*.md")), ROOT / "README.md"):
-        if page.name == "migration.md":  # names of before
+        if page.name == "migration.md":  # names of earlier versions
             continue
         text = page.read_text(encoding="utf-8")
         for name in re.findall(r"(?<![./\w])ctxgcd(?:\.[a-zA-Z_]\w*)+(?!\.?[\w/])", text):
@@ -149,7 +149,7 @@ def exists(name: str) -> bool:
 
 
 def test_what_is_broken_fails(site: Path) -> None:
-    """Built again with three faults: the file of a link, its heading, and a formula's number."""
+    """The build fails for a wrong file of a link, a wrong heading, and a wrong number of a formula."""
     page = site.parent / "docs/choices.md"
     page.write_text("# Choices\n\n[a](nowhere.md) [b](methods.md#no-heading) {eq}`no-formula`\n", encoding="utf-8")
     done = build(site.parent / "docs", site)
@@ -176,7 +176,7 @@ ROW = f"{NAME}+bank_size=40+epochs=3+teacher_warmup_epochs=1+batch_size=16+proje
 
 @pytest.fixture
 def example(committed: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Params]:
-    """params.yaml with the section of the example, whose file and entry are there as docs/add_method.md has them."""
+    """params.yaml with the section of the example, whose file and entry are installed as in docs/add_method.md."""
     from ctxgcd import methods
     from ctxgcd.catalogue import entries
 
@@ -198,8 +198,8 @@ def test_the_method_of_the_example_is_planned(example: Params, tmp_path: Path, m
     from ctxgcd.plan.plan import write_plan
     from ctxgcd.tables.display import method_name
 
-    asked = f"results/runs/fashion/{NAME}/seed0/metrics.json"
-    assert check(example, [asked]) == []
+    target = f"results/runs/fashion/{NAME}/seed0/metrics.json"
+    assert check(example, [target]) == []
     resolved = resolve(example, "fashion", NAME, 0)
     assert {key: resolved[key] for key in ("ema", "bank_size", "entropy_weight", "epochs")} == {
         **{"ema": 0.999, "bank_size": 4096},
@@ -315,10 +315,10 @@ def test_own_images_of_the_example(committed: dict[str, Any]) -> None:
         committed[section] |= entries
     params = parse(committed)
     assert protocol_of(params, "flowers") == params.protocols["cub50"]
-    asked = params.benchmarks["flowers"].methods
+    methods = params.benchmarks["flowers"].methods
     for method in params.methods:
         got, of_cub50 = (values_of(params, method, "default", of) for of in ("flowers", "cub50"))
-        assert got == of_cub50 | {key: got[key] for key in ("entropy_weight",) if key in got}, asked
+        assert got == of_cub50 | {key: got[key] for key in ("entropy_weight",) if key in got}, methods
 
 
 def test_the_entry_of_the_example(params: Params) -> None:

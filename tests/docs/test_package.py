@@ -1,4 +1,4 @@
-"""What `pip install .` gives: a wheel that works without the checkout, and the dependencies of each part."""
+"""The wheel works without the checkout, and the dependencies of each part are declared."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def test_the_wheel_works_outside_the_checkout(installed: Path, tmp_path: Path) -
 
 
 def test_the_package_imports_what_it_depends_on() -> None:
-    """Neither Snakemake nor DVC is needed by the package itself, and no dependency is unused."""
+    """The package does not need Snakemake and DVC, and no dependency is unused."""
     needed = {name.partition(">")[0] for name in PROJECT["dependencies"]}
     distributions = {module: names[0].lower() for module, names in packages_distributions().items()}
     used = set()
@@ -89,7 +89,7 @@ def test_the_package_imports_what_it_depends_on() -> None:
 
 
 def imported(file: Path) -> set[str]:
-    """The top-level modules that a file imports, wherever it does."""
+    """Return the top-level modules that a file imports anywhere."""
     names = set()
     for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Import):

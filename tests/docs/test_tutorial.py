@@ -1,4 +1,4 @@
-"""The tutorial is executed, line by line, and what it shows is what comes out."""
+"""The tutorial is executed line by line, and its output is compared."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 TUTORIAL = Path(__file__).parents[2] / "docs" / "tutorial.md"
 
 
-def test_the_tutorial_shows_what_comes_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_output_in_the_tutorial_is_right(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     failed, tried = doctest.testfile(str(TUTORIAL), module_relative=False, encoding="utf-8")
     assert tried > 25

@@ -1,4 +1,4 @@
-"""One finished small project for all tests of DVC, made by Snakemake alone and recorded by nothing yet."""
+"""A finished small project for all tests of DVC, made by Snakemake and not recorded yet."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.dvc.project import make_small, succeed
 
 @pytest.fixture(scope="session")
 def made(tmp_path_factory: pytest.TempPathFactory, worker_id: str) -> Path:
-    """The finished project; not to be changed. Made once for all processes of the tests."""
+    """The finished project, made once for all processes of the tests; tests must not change it."""
     base = tmp_path_factory.getbasetemp()
     folder = (base if worker_id == "master" else base.parent) / "made"
     with FileLock(folder.with_suffix(".lock")):
@@ -25,5 +25,5 @@ def made(tmp_path_factory: pytest.TempPathFactory, worker_id: str) -> Path:
 
 @pytest.fixture
 def project(made: Path, tmp_path: Path) -> Path:
-    """A copy of the finished project, to be changed."""
+    """A copy of the finished project, which a test may change."""
     return shutil.copytree(made, tmp_path / "project", symlinks=True)

@@ -1,4 +1,4 @@
-"""A small project of its own for the tests of DVC, and calls of its commands."""
+"""A small project for the tests of DVC, and calls of its commands."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def environment_in(folder: Path, forked: bool) -> dict[str, str]:
 
 
 def start(folder: Path, command: str, *arguments: str, forked: bool = False) -> subprocess.Popen[str]:
-    """Start a command of this environment in a project, in a process group of its own.
+    """Start a command of this environment in a project, in a separate process group.
 
     With `forked` it calls the forked programs.
     """
@@ -48,7 +48,7 @@ def start(folder: Path, command: str, *arguments: str, forked: bool = False) -> 
 
 
 def run(folder: Path, command: str, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """Run a command of this environment in a project; stdout holds both streams."""
+    """Run a command of this environment in a project; stdout contains both streams."""
     if command == "snakemake":
         return subprocess.CompletedProcess(
             arguments, *snakemake(folder, environment_in(folder, forked=True), *arguments)
@@ -65,7 +65,7 @@ def succeed(folder: Path, command: str, *arguments: str) -> str:
 
 
 def fresh_copy(folder: Path) -> Path:
-    """The working tree without anything made, outside git."""
+    """Copy the working tree without generated files, outside git."""
     folder.mkdir()
     for name in PROJECT:
         if (ROOT / name).is_dir():
@@ -87,13 +87,13 @@ def commit(folder: Path) -> None:
 
 
 def trainings(folder: Path, *targets: str) -> set[str]:
-    """The rows that a dry run plans to train."""
+    """Return the rows that a dry run plans to train."""
     output = succeed(folder, "snakemake", "--dry-run", *(targets or ["demo"]))
     return set(re.findall(r"Training fashion (\S+) seed 0", output))
 
 
 def make_small(folder: Path) -> Path:
-    """A project whose demo has three trainings of a few epochs on the 500 labelled images, in git."""
+    """Make a project in git whose demo has three trainings of a few epochs on the 500 labelled images."""
     fresh_copy(folder)
     quick = {"resize": 32, "crop": 32, "tail": "blocks", "view_bank": 0, "epochs": 4}
     params = yaml.safe_load((folder / "params.yaml").read_text())
@@ -117,7 +117,7 @@ def make_small(folder: Path) -> Path:
 
 
 def change_params(folder: Path, **sections: dict[str, Any]) -> None:
-    """Replace values in sections of params.yaml; a section inside one keeps what is not named."""
+    """Replace values in sections of params.yaml; other values of nested sections do not change."""
     file = folder / "params.yaml"
     params = yaml.safe_load(file.read_text())
     for name, values in sections.items():

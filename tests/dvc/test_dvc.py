@@ -1,4 +1,4 @@
-"""DVC's stages fit params.yaml and own what Snakemake makes; raw data travel; an archive without git works."""
+"""DVC's stages match params.yaml and the outputs of Snakemake; raw data is shared; an archive without git works."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def unmade(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def outs_of(folder: Path) -> dict[str, str]:
-    """The stage of each out; fails where two stages share one."""
+    """Return the stage of each output; fails if two stages share one."""
     content = yaml.safe_load((folder / "dvc.yaml").read_text())["stages"]
     kinds = ("outs", "metrics")
     pairs = [(path, name) for name, stage in content.items() for k in kinds for out in stage.get(k, ()) for path in out]
@@ -34,7 +34,7 @@ def test_dvc_yaml_fits_params() -> None:
     assert run(ROOT, "python", WRITE, "--check").returncode == 0
 
 
-def test_a_stale_dvc_yaml_is_told_in_one_sentence(unmade: Path, tmp_path: Path) -> None:
+def test_an_outdated_dvc_yaml_is_refused_in_one_line(unmade: Path, tmp_path: Path) -> None:
     shutil.copy(unmade / "params.yaml", tmp_path / "params.yaml")
     change_params(tmp_path, tables={"main_cub": ["cub"]})
     done = run(unmade, "python", WRITE, "--check", "--params", str(tmp_path / "params.yaml"))
@@ -57,23 +57,23 @@ def test_each_result_has_one_owner(unmade: Path) -> None:
     for path in results:
         owners = [out for out in outs if path == out or path.startswith(f"{out}/")]
         assert len(owners) == 1, f"{path} is owned by {owners}"
-    # And nothing else is owned: a run's folder holds its runs, and check_data's file is no declared output.
+    # No other outputs exist; the file of check_data is not a declared output.
     files = {path for path in results if not path.startswith("results/runs/")}
     folders = {"/".join(path.split("/")[:3]) for path in results - files}
     assert outs.keys() - {"results/data_check.txt"} == files | folders
 
 
-def test_missing_data_is_told_before_any_training(unmade: Path) -> None:
+def test_missing_data_is_reported_before_any_training(unmade: Path) -> None:
     done = run(unmade, "dvc", "repro")
     assert done.returncode != 0
-    asked = yaml.safe_load((unmade / "params.yaml").read_text())["all_tables"]["ablation"]
-    assert f"error: the data of {', '.join(asked)} is not ready" in done.stdout
+    benchmarks = yaml.safe_load((unmade / "params.yaml").read_text())["all_tables"]["ablation"]
+    assert f"error: the data of {', '.join(benchmarks)} is not ready" in done.stdout
     assert "failed to reproduce 'check_data'" in done.stdout
     assert not (unmade / "results").exists()
     assert not (unmade / "work" / "runs").exists()
 
 
-def test_raw_data_travel_through_a_remote(tmp_path: Path) -> None:
+def test_raw_data_can_be_shared_through_a_remote(tmp_path: Path) -> None:
     """`dvc add`, push, a fresh clone, pull: the split is the same, byte by byte."""
     folder = fresh_copy(tmp_path / "project")
     git(folder, "init", "--quiet")
@@ -102,14 +102,16 @@ def test_raw_data_travel_through_a_remote(tmp_path: Path) -> None:
 
 
 def test_an_archive_without_git(tmp_path: Path) -> None:
-    """Snakemake needs no git; DVC says that it does, in one line, and one documented command tells it otherwise."""
+    """Snakemake does not need git; DVC reports in one line that it does, and a documented command disables that."""
     folder = fresh_copy(tmp_path / "project")
     succeed(folder, "snakemake", "results/splits/fashion.csv")
     assert (folder / "results/splits/fashion.sha256").is_file()
     done = run(folder, "dvc", "repro", "demo")
     assert done.returncode != 0
     assert done.stdout == f"ERROR: {folder} is not a git repository\n"
-    told = [line for line in (ROOT / "docs/dvc.md").read_text().splitlines() if line.startswith("dvc config --local")]
-    for line in told:
+    commands = [
+        line for line in (ROOT / "docs/dvc.md").read_text().splitlines() if line.startswith("dvc config --local")
+    ]
+    for line in commands:
         succeed(folder, *line.partition("#")[0].split())
     assert "deleted:            results/main_fashion.csv" in succeed(folder, "dvc", "status", "demo")

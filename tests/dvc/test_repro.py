@@ -1,4 +1,4 @@
-"""`dvc repro`, `dvc exp run` and what they compare, on a project that Snakemake finished."""
+"""`dvc repro`, `dvc exp run` and comparisons, on a project finished by Snakemake."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ RUN = Path("results/runs/fashion/full-paper/seed0")
 
 
 def cached(folder: Path) -> dict[Path, bytes]:
-    """The files of DVC's cache of results and their contents."""
+    """Return the files of DVC's cache of results and their contents."""
     return {file: file.read_bytes() for file in (folder / ".dvc" / "cache" / "files").rglob("*") if file.is_file()}
 
 
@@ -28,7 +28,7 @@ def test_after_snakemake_it_only_records(project: Path) -> None:
     assert "up to date" in succeed(project, "dvc", "status", "demo")
     assert "didn't change, skipping" in succeed(project, "dvc", "repro", "demo")
 
-    # A changed table, made by Snakemake alone, then recorded; what DVC keeps of the first time stays as it was.
+    # A changed table, made by Snakemake and then recorded; the first version in DVC's cache does not change.
     kept = cached(project)
     change_params(project, sensitivity={"lambda_n": [0.1, 0.3]})
     assert "params.yaml" in succeed(project, "dvc", "status", "demo")
@@ -41,7 +41,7 @@ def test_after_snakemake_it_only_records(project: Path) -> None:
 
 @pytest.mark.parametrize("link", ["symlink", "copy"])
 def test_a_new_training_leaves_the_cache_as_it_was(project: Path, link: str) -> None:
-    """Every file of results/ is written anew over one that is DVC's, read-only and for symlinks in its cache."""
+    """Every file of results/ replaces a read-only file or a link into DVC's cache."""
     succeed(project, "dvc", "config", "--local", "cache.type", link)
     succeed(project, "dvc", "repro", "demo")
     before = {path: path.read_bytes() for path in (project / "results").rglob("*") if path.is_file()}
@@ -49,7 +49,7 @@ def test_a_new_training_leaves_the_cache_as_it_was(project: Path, link: str) -> 
     kept = cached(project)
     change_params(project, protocols={"fashion": {"lr": 0.05}})
     again = ["results/main_fashion.csv"]
-    if link == "symlink":  # files that others write, too; what a copy could harm a link would
+    if link == "symlink":  # also files written by other jobs; an overwritten link would change the cache
         again += ["results/figures/embedding_fashion.png", "results/duplicates_fashion.csv", "--forceall"]
     succeed(project, "snakemake", *again)
     assert cached(project) == kept
@@ -57,8 +57,8 @@ def test_a_new_training_leaves_the_cache_as_it_was(project: Path, link: str) -> 
     assert (project / RUN / "history.csv").read_bytes() != before[project / RUN / "history.csv"]
 
 
-def test_killed_and_interrupted_it_goes_on(made: Path, project: Path) -> None:
-    """Killed in the first epochs, interrupted in later ones, finished: the numbers of a run that nothing disturbed."""
+def test_a_killed_and_an_interrupted_call_are_resumed(made: Path, project: Path) -> None:
+    """A call killed in the first epochs and interrupted in later ones gives the numbers of an uninterrupted one."""
     shutil.rmtree(project / RUN.parent)
     shutil.rmtree(project / "work" / "runs", ignore_errors=True)
     (project / "results/metrics_fashion.json").unlink()
@@ -72,7 +72,7 @@ def test_killed_and_interrupted_it_goes_on(made: Path, project: Path) -> None:
         output, _ = process.communicate()
         assert process.returncode != 0, output
         assert not (project / "dvc.lock").exists()
-        if how is signal.SIGKILL:  # Snakemake's lock stays and is told
+        if how is signal.SIGKILL:  # Snakemake's lock remains and is reported
             refused = start(project, "dvc", "repro", "demo")
             assert "--unlock" in refused.communicate()[0]
             succeed(project, "snakemake", "--unlock", "demo")
@@ -83,7 +83,7 @@ def test_killed_and_interrupted_it_goes_on(made: Path, project: Path) -> None:
 
 
 def states(folder: Path) -> set[tuple[Path, int]]:
-    """The trainings' resume states, and when each was written."""
+    """Return the checkpoints of the trainings, and when each was written."""
     found = set()
     for path in (folder / "work" / "runs").glob("*/last.pt"):
         try:
@@ -97,7 +97,7 @@ def test_an_experiment_is_compared(project: Path) -> None:
     succeed(project, "dvc", "repro", "demo")
     commit(project)
     before = json.loads((project / "results/metrics_fashion.json").read_text())
-    # A value of the sensitivity grids, and the lr: on so few images the former alone moves no prediction.
+    # A value of the sensitivity grids, and the lr, because the former changes no prediction on so few images.
     values = ("methods.full.lambda_n=10.0", "protocols.fashion.lr=0.5")
     succeed(project, "dvc", "exp", "run", "demo", "--name", "stronger", *(f"--set-param={value}" for value in values))
     assert trainings(project) == set()

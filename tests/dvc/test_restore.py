@@ -1,4 +1,4 @@
-"""`make restore`: in a fresh clone, recorded results count where they fit params.yaml and the code now."""
+"""`make restore` keeps the recorded results that match the current params.yaml and code."""
 
 from __future__ import annotations
 
@@ -51,22 +51,22 @@ def test_a_clone_has_nothing_to_do_until_a_value_changes(published: Path, tmp_pa
     assert "3 of 3 recorded runs" in output
     assert trainings(folder) == set()
     assert NOTHING in succeed(folder, "snakemake", "--dry-run", "demo")
-    assert "up to date" in succeed(folder, "dvc", "status", "demo")  # the tables made anew are the recorded ones
+    assert "up to date" in succeed(folder, "dvc", "status", "demo")  # the new tables equal the recorded ones
     change_params(folder, protocols={"fashion": {"lr": 0.05}})
     assert trainings(folder) == ROWS
 
 
-def test_a_changed_value_leaves_its_runs_out(published: Path, tmp_path: Path) -> None:
+def test_runs_with_a_changed_value_are_not_restored(published: Path, tmp_path: Path) -> None:
     folder = clone(published, tmp_path / "clone")
     change_params(folder, benchmarks={"fashion": {"settings": {"default": {"full": {"tau": 0.25}}}}})
     output = succeed(folder, *RESTORE)
     assert "not kept: fashion/full-paper/seed0, fashion/full-paper+lambda_n=0.3/seed0: other parameters (tau" in output
     assert "1 of 3 recorded runs" in output
     assert trainings(folder) == ROWS - {"simgcd"}
-    assert not (folder / "results/main_fashion.csv").exists()  # of runs that are not asked for
+    assert not (folder / "results/main_fashion.csv").exists()  # of runs that are not requested
 
 
-def test_a_step_that_fails_brings_back_what_was_taken_out(published: Path, tmp_path: Path) -> None:
+def test_a_failed_step_moves_removed_files_back(published: Path, tmp_path: Path) -> None:
     folder = clone(published, tmp_path / "clone")
     change_params(folder, benchmarks={"fashion": {"settings": {"default": {"full": {"tau": 0.25}}}}})
     snakefile = (folder / "Snakefile").read_text()
@@ -85,7 +85,7 @@ def test_a_step_that_fails_brings_back_what_was_taken_out(published: Path, tmp_p
 
 
 def test_what_is_not_recorded_is_never_deleted(published: Path, tmp_path: Path) -> None:
-    """Neither by DVC, where it lies in a folder that is pulled, nor by what follows."""
+    """Neither by DVC in a pulled folder nor by later steps."""
     folder = clone(published, tmp_path / "clone")
     succeed(folder, *RESTORE)
     runs = folder / "results/runs"
@@ -131,7 +131,7 @@ def write_run(text: str) -> None:
 
 
 def runs_in(folder: str) -> list[str]:
-    """What the runs in a folder hold; each is whole."""
+    """Return the contents of the runs in a folder, each of which must be complete."""
     held = [{name: (run / name).read_text() for name in os.listdir(run)} for run in Path(folder).rglob("seed0*")]
     assert all(run.keys() == set(FILES) and len(set(run.values())) == 1 for run in held), held
     return sorted(run["run.json"] for run in held)
@@ -160,7 +160,7 @@ def take_out_all(step_fails: bool) -> None:
 
 
 def killed_at(number: int, step_fails: bool) -> bool:
-    """Whether a process of its own was killed before its change of that number to files and folders."""
+    """Run a process that is killed before its change of files with this number; return whether it was killed."""
     if not (child := os.fork()):
         done = 0
 
@@ -209,7 +209,7 @@ def test_a_restore_killed_at_any_time_loses_no_run(step_fails: bool, trained_ane
 
 
 @pytest.mark.usefixtures("work")
-def test_what_was_made_since_a_killed_restore_stays(capsys: pytest.CaptureFixture[str]) -> None:
+def test_results_made_after_a_killed_restore_are_kept(capsys: pytest.CaptureFixture[str]) -> None:
     write_run("old")
     Path("results/a.csv").write_text("old")
     with suppress(KeyboardInterrupt), taken_out() as take_out:
@@ -231,7 +231,7 @@ def test_what_was_made_since_a_killed_restore_stays(capsys: pytest.CaptureFixtur
 
 @pytest.mark.usefixtures("work")
 def test_a_failed_step_replaces_tables_but_no_run(capsys: pytest.CaptureFixture[str]) -> None:
-    """A table that a failed call made would keep the next one from pulling the recorded one."""
+    """A table of a failed call would prevent the next call from pulling the recorded one."""
     write_run("old")
     Path("results/a.csv").write_text("old")
     with suppress(KeyboardInterrupt), taken_out() as take_out:
@@ -246,7 +246,7 @@ def test_a_failed_step_replaces_tables_but_no_run(capsys: pytest.CaptureFixture[
 
 
 @pytest.mark.usefixtures("work")
-def test_an_empty_folder_is_no_run_made_since(capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_empty_folder_does_not_count_as_a_new_run(capsys: pytest.CaptureFixture[str]) -> None:
     """Snakemake makes the folder of a training that fails."""
     write_run("old")
     with suppress(KeyboardInterrupt), taken_out() as take_out:
@@ -257,7 +257,7 @@ def test_an_empty_folder_is_no_run_made_since(capsys: pytest.CaptureFixture[str]
     assert not capsys.readouterr().out
 
 
-def test_lr_leaves_all_out_and_scoring_none(published: Path, tmp_path: Path) -> None:
+def test_a_changed_lr_removes_all_runs_and_changed_scoring_none(published: Path, tmp_path: Path) -> None:
     folder = clone(published, tmp_path / "clone")
     code = folder / "ctxgcd" / "evaluation" / "scores.py"
     code.write_text(code.read_text() + "\nCHANGED = True\n")
@@ -281,7 +281,7 @@ def test_lr_leaves_all_out_and_scoring_none(published: Path, tmp_path: Path) -> 
         ("parameters", {}, "other parameters (row is"),
     ],
 )
-def test_a_difference_is_said_in_words(
+def test_differences_are_described(
     made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, key: str, value: Any, reason: str
 ) -> None:
     shutil.copytree(made / "results", tmp_path / "results")
@@ -295,20 +295,20 @@ def test_a_difference_is_said_in_words(
     assert difference(params, simgcd) == "its run.json is missing or damaged"
 
 
-def test_an_estimate_made_in_another_way_leaves_its_runs_out(
+def test_runs_with_an_outdated_estimate_are_not_restored(
     made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = Path(Run("fashion", "simgcd+K=estimated", 0).folder)
     shutil.copytree(made / "results" / "runs/fashion/simgcd/seed0", tmp_path / folder)
     monkeypatch.chdir(tmp_path)
-    said = difference(read(made / "params.yaml"), Run("fashion", "simgcd+K=estimated", 0))
-    assert said.startswith("its K must be estimated again (results/estimates/fashion.json is missing")
+    reason = difference(read(made / "params.yaml"), Run("fashion", "simgcd+K=estimated", 0))
+    assert reason.startswith("its K must be estimated again (results/estimates/fashion.json is missing")
 
 
-def test_what_cannot_be_pulled_is_told_in_one_sentence(published: Path, tmp_path: Path) -> None:
+def test_a_failed_pull_is_reported_in_one_line(published: Path, tmp_path: Path) -> None:
     folder = clone(published, tmp_path / "clone")
 
-    def told() -> str:
+    def message() -> str:
         done = run(folder, *RESTORE)
         assert done.returncode == 2, done.stdout
         assert "Traceback" not in done.stdout
@@ -317,8 +317,8 @@ def test_what_cannot_be_pulled_is_told_in_one_sentence(published: Path, tmp_path
 
     failed = "error: `dvc pull` failed and nothing was restored: failed to pull data from the cloud"
     succeed(folder, "dvc", "remote", "modify", "near", "url", str(tmp_path / "empty"))
-    assert told().startswith(failed)
+    assert message().startswith(failed)
     succeed(folder, "dvc", "remote", "remove", "near")
-    assert "nothing was restored: no default remote is set; run `dvc remote add" in told()
+    assert "nothing was restored: no default remote is set; run `dvc remote add" in message()
     (folder / "dvc.lock").unlink()
-    assert told().startswith("error: dvc.lock does not exist, so no results are recorded")
+    assert message().startswith("error: dvc.lock does not exist, so no results are recorded")

@@ -1,4 +1,4 @@
-"""A folder of somebody's images of four classes, with labels of some and all that a folder may hold besides."""
+"""A folder of images of four classes with some labels, and with odd files as users have them."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from tests.helpers.layouts import Painter
 MODEL, SIZE = "test_efficientnet", 32  # a hundredth of the smallest real one
 ODD = 'rose, "wild" <b>&\nred'  # a class's name
 PER_CLASS, LABELLED = 12, 5
-STEPS = 80  # of a training, instead of those of the preset
+STEPS = 80  # of a training; replaces the value of the preset
 KNOWN = ("iris", ODD)
 
 with_onnx = pytest.mark.skipif(
@@ -101,7 +101,7 @@ def make_place(root: Path) -> Place:
         truth[path] = kind
         if kind < 2 and number < 4 * LABELLED:
             lines.append(f'"{KNOWN[kind].replace(chr(34), 2 * chr(34))}";{path}')
-    lines += [lines[1], f";{path}"]  # said twice, and not labelled
+    lines += [lines[1], f";{path}"]  # a repeated line, and a line without a class
     (root / "labels.csv").write_text("\n".join(lines), encoding="utf-8")
     photos = root / "photos"
     (photos / "._000.jpg").write_bytes(b"junk")

@@ -1,6 +1,6 @@
-"""`python` or `snakemake` as a fork of the server beside this file: it gives its words, folder, environment, streams.
+"""`python` or `snakemake` as a fork of fork_server.py, with the arguments, folder, environment and streams of a call.
 
-It passes SIGINT and SIGTERM on and ends as the fork does; the server kills the fork if this process is killed.
+It forwards SIGINT and SIGTERM and exits with the fork's status. The server kills the fork if this process is killed.
 """
 
 import marshal

@@ -1,6 +1,6 @@
-"""The process that has imported the libraries of the workflow's scripts, and forks for each call of a client.
+"""A process that has imported the libraries of the workflow's scripts, and forks for each call of a client.
 
-It imports nothing of ctxgcd: a call takes the package of the folder that its PYTHONPATH names.
+It does not import ctxgcd: a call imports the package from its PYTHONPATH.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 import atexit
 import gc
 import marshal
-import multiprocessing.spawn  # noqa: F401  so that what a fork spawns is a real Python
+import multiprocessing.spawn  # noqa: F401  so that a fork spawns a real Python
 import os
 import runpy
 import selectors
@@ -24,11 +24,11 @@ LIBRARIES = ("torch", "torch._dynamo", "torchvision", "timm", "pandas", "scipy.s
 LIBRARIES += ("sklearn.cluster", "sklearn.manifold", "matplotlib.pyplot", "PIL.Image", "threadpoolctl", "jinja2")
 LIBRARIES += ("pydantic", "snakemake.cli")
 
-Call = tuple[list[str], str, dict[str, str]]  # words, folder, environment
+Call = tuple[list[str], str, dict[str, str]]  # arguments, folder, environment
 
 
 def serve(place: Path) -> Call:
-    """Answer the clients until standard input ends; a fork returns from here with its call."""
+    """Serve clients until standard input ends; in a fork, return its call."""
     listener = socket.socket(socket.AF_UNIX)
     listener.bind(str(place / "socket"))
     listener.listen(64)
@@ -66,22 +66,22 @@ def serve(place: Path) -> Call:
                 with suppress(KeyError):
                     watched.unregister(client)
                 client.close()
-            elif key.fileobj in forks:  # a client passes a signal on, or is gone
-                told = key.fileobj.recv(1)
-                signal.pidfd_send_signal(forks[key.fileobj], told[0] if told else signal.SIGKILL)
-                if not told:
+            elif key.fileobj in forks:  # a client forwards a signal, or has ended
+                received_signal = key.fileobj.recv(1)
+                signal.pidfd_send_signal(forks[key.fileobj], received_signal[0] if received_signal else signal.SIGKILL)
+                if not received_signal:
                     watched.unregister(key.fileobj)
 
 
 def received(client: socket.socket) -> tuple[Call, list[int]]:
-    """What a client gives: its call, and its three streams."""
+    """Return the call of a client and its three streams."""
     size, streams, _, _ = socket.recv_fds(client, 8, 3)
     with client.makefile("rb") as file:
         return marshal.loads(file.read(int.from_bytes(size, "big"))), streams
 
 
 def become(words: list[str], folder: str, environment: dict[str, str]) -> None:
-    """What `python` does with these words."""
+    """Run these arguments as `python` would."""
     os.setsid()
     os.chdir(folder)
     os.environ.clear()
@@ -116,7 +116,7 @@ if __name__ == "__main__":
         become(*call)
     except SystemExit as end:
         status = end.code
-    if status is None or isinstance(status, int):  # the end without the half second in which libraries are cleared
+    if status is None or isinstance(status, int):  # exit without the half second of cleaning up libraries
         threading._shutdown()
         atexit._run_exitfuncs()
         sys.stdout.flush()

@@ -1,8 +1,8 @@
-"""Scripts and calls of Snakemake, each a process of its own that is forked from one which has imported their libraries.
+"""Scripts and calls of Snakemake as forks of a process that has imported their libraries.
 
-Those imports are most of a short job's time, and the tests start hundreds. The programs `python` and `snakemake` in the
-folder `programs()` are used as those of the environment: Snakemake's jobs, too, call the `python` beside its own.
-Tests about processes, signals, imports and the time of a start use the real programs, in places.PROGRAMS.
+These imports take most of the time of a short job, and the tests start hundreds. The programs `python` and `snakemake`
+in the folder `programs()` replace those of the environment; Snakemake's jobs also call the `python` next to it. Tests
+of processes, signals, imports and start times use the real programs, in places.PROGRAMS.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from tests.helpers.places import PROGRAMS
 
 @cache
 def programs() -> Path:
-    """The folder of the forked programs; their server starts with the first call and ends with this process."""
+    """Return the folder of the forked programs; their server starts at the first call and ends with this process."""
     folder = Path(tempfile.mkdtemp(prefix="forked"))
     atexit.register(shutil.rmtree, folder)
     client = Path(__file__).with_name("fork_client.py").read_text()
@@ -47,10 +47,10 @@ def programs() -> Path:
 def snakemake(
     folder: Path, environment: Mapping[str, str], *words: str, patience: float = 1200, forked: bool = True
 ) -> tuple[int, str]:
-    """Call Snakemake in a folder, with this process's environment but for what is named; its status and both streams.
+    """Call Snakemake in a folder, with changes of the environment; return its status and both streams.
 
-    Without `forked`, it and its jobs are the real programs. A call that takes longer than `patience` seconds is killed,
-    and fails the test.
+    Without `forked`, it and its jobs are the real programs. A call of more than `patience` seconds is killed, and the
+    test fails.
     """
     with tempfile.NamedTemporaryFile() as output:
         code = subprocess.run(
@@ -62,6 +62,6 @@ def snakemake(
             stderr=subprocess.STDOUT,
             timeout=patience,
         ).returncode
-        told = Path(output.name).read_text(errors="replace")
-    assert code >= 0, f"killed by signal {-code}: {told[-4000:]}"
-    return code, told
+        text = Path(output.name).read_text(errors="replace")
+    assert code >= 0, f"killed by signal {-code}: {text[-4000:]}"
+    return code, text

@@ -1,4 +1,4 @@
-"""The least method with hooks, and its trainings on made-up features."""
+"""A minimal method with hooks, and its trainings on synthetic features."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ EVERY_IMAGE = torch.arange(IMAGES + TEST)
 
 
 def network(seed: int) -> Network:
-    """That of tests.helpers.training, with a projector large enough for InfoNCE to have a gradient."""
+    """Return the network of tests.helpers.training, with a projector large enough for a gradient of InfoNCE."""
     net = training.network(seed)
     with torch.no_grad():
         for value in net.projector.parameters():
@@ -50,7 +50,7 @@ def network(seed: int) -> Network:
 
 
 class Plain(ByClassifier):
-    """InfoNCE and cross-entropy of the first group; notes the batches that it sees."""
+    """InfoNCE and cross-entropy of the first group; records its batches."""
 
     def __init__(self, parameters: dict[str, Any]) -> None:
         super().__init__(parameters)
@@ -85,7 +85,7 @@ def begun(
     start: int = 0,
     **changes: Any,
 ) -> tuple[Training, Recorder]:
-    """A training of the made-up data by a method; start: the seed of the heads, which a resumed run does not keep."""
+    """Return a training of a method on the synthetic data; start: seed of the initial heads, replaced when resumed."""
     p = parameters(**{"epochs": 3, "lr": 0.02, **changes})
     bank, test_view, labels = made_up()
     recorder = Recorder(BankViews(bank, test_view), stop_at)
@@ -101,7 +101,7 @@ def whole_run(folder: Path, kind: type[Method], **changes: Any) -> tuple[Trainin
 
 
 def resumed_run(folder: Path, kind: type[Method], stop_at: int, **changes: Any) -> tuple[Training, Recorder]:
-    """A run that is interrupted at its `stop_at`-th views, and resumed by another process, as it were."""
+    """Return a run that is interrupted at its `stop_at`-th views, and resumed as by another process."""
     broken, _ = begun(folder, kind, stop_at=stop_at, **changes)
     with pytest.raises(KeyboardInterrupt):
         broken.train()

@@ -1,4 +1,4 @@
-"""Made-up images in a store, and what PIL makes of them."""
+"""Synthetic images in a store, and the same images resized by PIL."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def write(folder: Path, images: list[Image.Image], suffixes: list[str] | None = 
 
 
 def reference(path: Path, size: int) -> Image.Image:
-    """torchvision's Resize on the decoded PIL image."""
+    """Return torchvision's Resize of the decoded PIL image."""
     with Image.open(path) as image:
         return transforms.Resize(size, InterpolationMode.BICUBIC, antialias=True)(image.convert("RGB"))
 

@@ -14,7 +14,7 @@ from ctxgcd.benchmarks import class_lists
 
 
 class Painter:
-    """Draws images whose colour and stripes tell their class, with noise, so that something can be learnt."""
+    """Draws noisy images whose colour and stripes depend on their class, so that a training can learn it."""
 
     def __init__(self, seed: int) -> None:
         self.random = np.random.RandomState(seed)

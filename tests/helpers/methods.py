@@ -1,4 +1,4 @@
-"""A made-up network and batch, and what a method computes from them."""
+"""A synthetic network and batch, and the values that a method computes from them."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ VARIANTS = tuple(METHODS["full"].variants)
 
 
 def parameters(**changes: Any) -> dict[str, Any]:
-    """Values of the full method with which each counts, with changes."""
+    """Return values of the full method of which each affects the result, with changes."""
     usual: dict[str, Any] = {
         **{"K": CLASSES, "T_warm": 1, "batch_size": 64, "neighbour_images": 128, "k": 5, "delta": 0.8},
         **{"info_nce_temperature": 0.9, "entropy_weight": 2.0, "teacher_warmup_epochs": 0, "tail": "blocks"},
@@ -42,7 +42,7 @@ def parameters(**changes: Any) -> dict[str, Any]:
 
 
 def network(seed: int = 0) -> Network:
-    """A linear tail of known start below the usual heads; weights large enough for classes to differ."""
+    """Return a linear tail with fixed weights and the usual heads; weights are large enough for classes to differ."""
     net = Network(nn.Linear(KEPT, DIM), DIM, CLASSES, 16, 7, seed)
     stream = torch.Generator().manual_seed(seed)
     with torch.no_grad():
@@ -52,7 +52,7 @@ def network(seed: int = 0) -> Network:
 
 
 def batch(sampled: int = 128, around: int | None = None, seed: int = 0, images: int = 500) -> Batch:
-    """Random kept outputs: 2 * sampled rows, about half of the images labelled, and 2 * around rows."""
+    """Return random cached outputs: 2 * sampled rows, about half of the images labelled, and 2 * around rows."""
     stream = torch.Generator().manual_seed(seed)
     rows = torch.randn(2 * sampled, KEPT, generator=stream)
     labels = torch.randint(0, 3, (sampled,), generator=stream)
@@ -70,7 +70,7 @@ def of_rows(
     ids: Tensor | None = None,
     lists: Tensor | None = None,
 ) -> Batch:
-    """A batch of these trunk outputs; ids: of the sampled images, then of the neighbours; lists: by image."""
+    """Return a batch of these trunk outputs; ids: of the sampled images, then of the neighbours; lists: by image."""
     ids = torch.arange(len(labels)) if ids is None else ids
     of_sampled, of_neighbours = ids[: len(labels)], ids[len(labels) :]
     given = [{} if lists is None else {"nearest": lists[part]} for part in (of_sampled, of_neighbours)]
@@ -81,7 +81,7 @@ def of_rows(
 
 
 def losses(method: Method, net: nn.Module, of: Batch) -> dict[str, Tensor]:
-    """The loss of a step, and its terms."""
+    """Return the loss of a step and its terms."""
     terms = method.losses(net, of).terms
     return {"loss": weighted(terms, method.weights(of)), **terms}
 
@@ -93,7 +93,7 @@ def gradients(method: Method, net: Network, of: Batch) -> dict[str, Tensor]:
 
 
 def written_baseline(out: Outputs, labels: Tensor, p: dict[str, Any]) -> dict[str, Tensor]:
-    """L_rep + L_cls as docs/methods.md writes them, from the loss terms that have golden values."""
+    """Return L_rep + L_cls by the equations of docs/methods.md, from loss terms with golden values."""
     share, z = p["supervised_weight"], normalize(out.projections, dim=1)
     terms = {
         "info_nce": info_nce(z, p["info_nce_temperature"]),
@@ -107,8 +107,8 @@ def written_baseline(out: Outputs, labels: Tensor, p: dict[str, Any]) -> dict[st
     return {"loss": l_rep + l_cls, **terms}
 
 
-def asks_for_neighbours(method: SimGCD, epoch: int) -> bool:
-    """Whether the steps of an epoch have neighbour images, all of them or none."""
+def has_neighbours(method: SimGCD, epoch: int) -> bool:
+    """Return whether the steps of an epoch have neighbour images; fails unless all or none have them."""
     points = torch.randn(140, DIM, generator=torch.Generator().manual_seed(epoch))
     look = Look(
         epoch,
@@ -118,9 +118,9 @@ def asks_for_neighbours(method: SimGCD, epoch: int) -> bool:
         nearest=nearest,
         stream=lambda name: generator(0, name, epoch),
     )
-    asked = {tuple(step) for step in method.before_epoch(network(), look).steps}
-    assert asked in ({("sampled",)}, {("sampled", "neighbours")})
-    return asked == {("sampled", "neighbours")}
+    groups = {tuple(step) for step in method.before_epoch(network(), look).steps}
+    assert groups in ({("sampled",)}, {("sampled", "neighbours")})
+    return groups == {("sampled", "neighbours")}
 
 
 def close(found: dict[str, Tensor], expected: dict[str, Tensor], tolerance: float = 1e-5) -> None:

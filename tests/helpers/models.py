@@ -15,7 +15,7 @@ DIM = {VIT: 192, LITE: 1280}
 
 
 def randomised(net: nn.Module, seed: int = 0) -> nn.Module:
-    """Every weight and statistic random, so that nothing that a model starts with (zeros, ones) hides a slip."""
+    """Set all weights and statistics to random values, because initial zeros and ones could hide an error."""
     stream = torch.Generator().manual_seed(seed)
     with torch.no_grad():
         for name, value in net.state_dict().items():

@@ -1,4 +1,4 @@
-"""The committed params.yaml with changes, and the values of a run that it gives."""
+"""The committed params.yaml with changes, and the values of its runs."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ BOTH = ["L_n", "L_c"]
 
 
 def edited(committed: dict[str, Any], place: str, value: Any) -> Params:
-    """params.yaml's content with one value changed in place, as `methods.full.k`; validated."""
+    """Change one value of params.yaml's content in place, as `methods.full.k`; return it validated."""
     *above, last = place.split(".")
     section = committed
     for part in above:
@@ -24,7 +24,7 @@ def edited(committed: dict[str, Any], place: str, value: Any) -> Params:
 
 
 def values(row: str = "full-paper", /, **changes: Any) -> dict[str, Any]:
-    """The values of the demo's run of a row with seed 0, those of defaults too, with changes."""
+    """Return the values of the demo's run of a row with seed 0, including default values, with changes."""
     return completed(_demo(row)) | changes
 
 

@@ -1,4 +1,4 @@
-"""Where things are: the project's root, the environment's programs, data beside a checkout."""
+"""Paths: the project's root, the environment's programs, data next to a checkout."""
 
 from __future__ import annotations
 

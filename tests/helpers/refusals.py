@@ -1,4 +1,4 @@
-"""The one sentence of a mistake."""
+"""The message of a UserError."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ import pytest
 from ctxgcd.errors import UserError
 
 
-def told(call: Callable[[], Any]) -> str:
-    """The sentence of the UserError that the call raises."""
+def error_of(call: Callable[[], Any]) -> str:
+    """Return the message, one line, of the UserError that the call raises."""
     with pytest.raises(UserError) as raised:
         call()
     assert "\n" not in str(raised.value)

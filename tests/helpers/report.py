@@ -1,4 +1,4 @@
-"""What is in a report."""
+"""The content of a report."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Results of a small benchmark of one's own with every kind of bad name, made by the project itself."""
+"""Results of a small benchmark of own images with every kind of odd name, made by the project itself."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ IMAGES = 9  # of each class
 
 
 def write_photographs(folder: Path) -> None:
-    """Six classes of JPEGs that carry EXIF with a place and a name, a listing, and a list of two labelled classes."""
+    """Write six classes of JPEGs with a location and a name in EXIF, a listing, and a list of two labelled classes."""
     painter = Painter(0)
     exif = Image.Exif()
     exif[0x013B] = ARTIST
@@ -58,9 +58,9 @@ def write_photographs(folder: Path) -> None:
 
 
 def write_results(content: dict[str, Any], root: Path) -> dict[str, str]:
-    """Add the benchmark `mine` to params.yaml's content and write what its workflow would leave below `root`.
+    """Add the benchmark `mine` to params.yaml's content, and write the results of its workflow below `root`.
 
-    Scores, splits, stores, tables and the figure are made by the modules that make them; only the training is not: its
+    Scores, splits, stores, tables and the figure are made by the project's modules. Only the training is replaced: its
     assignments are true classes with some exchanged. Returns the store of each benchmark.
     """
     write_photographs(root / "photographs")
@@ -98,7 +98,7 @@ def write_table(
     predictions: Mapping[Run, Path] = {},
     **more: Any,
 ) -> None:
-    """Make the table `stem`, of the kind that its name begins with, as the workflow asks for one without gaps."""
+    """Make the table `stem` of the kind in its name, as the workflow does if no run is missing."""
     request = {"table": stem.name, "kind": stem.name.partition("_")[0], "rows": rows, "benchmarks": benchmarks}
     make_table(metrics, request | {"note": "", "absent": [], "pairs": {}} | more, stem, predictions)
 

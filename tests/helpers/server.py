@@ -1,4 +1,4 @@
-"""A local server that misbehaves as it is told, and processes that fetch from it."""
+"""A local server with configurable faults, and processes that download from it."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def sha256(content: bytes) -> str:
 
 @dataclass
 class Behaviour:
-    """What the server offers and how it fails; `log` and `given` tell what was asked for and sent."""
+    """The file that the server offers and its faults; `log` and `given` record the requests and the bytes sent."""
 
     content: bytes = CONTENT
     etag: str | None = '"1"'
@@ -52,7 +52,7 @@ class Behaviour:
         return sum(self.given)
 
     @property
-    def asked(self) -> list[str | None]:
+    def requested(self) -> list[str | None]:
         return [headers.get("Range") for headers in self.log]
 
 
@@ -69,13 +69,13 @@ class Handler(BaseHTTPRequestHandler):
         if b.statuses:
             return self.answer(b.statuses.pop(0), b"sorry", {})
         start = 0
-        asked = self.headers.get("Range")
-        if asked and b.ranges and self.headers.get("If-Range") in (None, b.etag):
-            start = int(asked.removeprefix("bytes=").removesuffix("-"))
+        byte_range = self.headers.get("Range")
+        if byte_range and b.ranges and self.headers.get("If-Range") in (None, b.etag):
+            start = int(byte_range.removeprefix("bytes=").removesuffix("-"))
             if start >= len(b.content):
                 return self.answer(416, b"", {"Content-Range": f"bytes */{len(b.content)}"})
         headers = {"ETag": b.etag} if b.etag else {}
-        if asked and start:
+        if byte_range and start:
             headers["Content-Range"] = f"bytes {start}-{len(b.content) - 1}/{len(b.content)}"
         headers |= {name: value.format(start=start) for name, value in b.headers.items()}
         return self.answer(206 if start else 200, b.content[start:], headers)
@@ -100,7 +100,7 @@ class Handler(BaseHTTPRequestHandler):
         if end < len(body):
             time.sleep(b.hang)
             if b.reset:
-                time.sleep(0.05)  # what was sent arrives first
+                time.sleep(0.05)  # the sent bytes arrive first
                 self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
                 self.connection.close()
 

@@ -1,4 +1,4 @@
-"""Metrics of made-up runs."""
+"""Metrics of synthetic runs."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ HOSTILE = 'a|b <i onload="x">&_$%#{c}~^\\ *d* [e](f)\n`g` – é'
 
 
 def run(row: str, seed: int, values: tuple[float, Any, Any], benchmark: str = "cub", **changes: Any) -> dict[str, Any]:
-    """Give the metrics of one run, with the scores v2 (both sets) and nmi."""
+    """Return the metrics of one run, with the scores v2 (both sets) and nmi."""
     all_, old, new = values
     metrics: dict[str, Any] = {
         "schema": 1,

@@ -1,4 +1,4 @@
-"""A training on made-up features: its parameters, images, network, and views that note what is asked of them."""
+"""A training on synthetic features: its parameters, images, network, and views that record their calls."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ VARIANTS = ("paper", "released", "mended")
 
 
 def parameters(**changes: Any) -> dict[str, Any]:
-    """Values of a short run of the full method on the made-up images, with changes."""
+    """Return values of a short run of the full method on the synthetic images, with changes."""
     usual: dict[str, Any] = {
         **{"K": CLASSES, "epochs": 5, "T_warm": 2, "batch_size": 8, "lr": 0.1, "tail_lr_factor": 0.5, "k": 4},
         **{"teacher_warmup_epochs": 2, "precision": "float32", "tail": "blocks", "entropy_weight": 1.0},
@@ -41,7 +41,7 @@ CONTROL = {"lambda_n": 0.0, "lambda_c": 0.0}
 
 
 def made_up() -> tuple[Tensor, Tensor, Tensor]:
-    """A bank [BANK, IMAGES, KEPT], test views and labels: four blurred classes, two of them old."""
+    """Return a bank [BANK, IMAGES, KEPT], test views and labels: four noisy classes, two of them old."""
     stream = torch.Generator().manual_seed(0)
     centres = torch.randn(CLASSES, KEPT, generator=stream) * 2
     classes = torch.arange(IMAGES + TEST) % CLASSES
@@ -53,17 +53,17 @@ def made_up() -> tuple[Tensor, Tensor, Tensor]:
 
 
 class Recorder:
-    """Views that note what is asked of them, and can break off."""
+    """Views that record their calls, and can be interrupted."""
 
     def __init__(self, inner: BankViews, stop_at: int | None = None) -> None:
         self.inner, self.stop_at = inner, stop_at
-        self.asked: list[tuple[Tensor, Tensor]] = []
+        self.calls: list[tuple[Tensor, Tensor]] = []
 
     def pair(self, ids: Tensor, drawn: Draws) -> Tensor:
-        if len(self.asked) == self.stop_at:
+        if len(self.calls) == self.stop_at:
             raise KeyboardInterrupt
         rows = self.inner.pair(ids, drawn)
-        self.asked.append((ids.clone(), rows.clone()))
+        self.calls.append((ids.clone(), rows.clone()))
         return rows
 
     def train(self, ids: Tensor, drawn: Draws) -> Tensor:
@@ -73,7 +73,7 @@ class Recorder:
         return self.inner.test(ids)
 
     def of(self, images: int) -> list[tuple[Tensor, Tensor]]:
-        return [asked for asked in self.asked if len(asked[0]) == images]
+        return [call for call in self.calls if len(call[0]) == images]
 
 
 def network(seed: int) -> Network:
@@ -102,7 +102,7 @@ class Training:
 def training(
     folder: Path, changes: dict[str, Any], stop_at: int | None = None, start: int | None = None, name: str = "last.pt"
 ) -> tuple[Training, Recorder]:
-    """A training on the made-up data; `start`: a seed of the heads other than the run's own."""
+    """Return a training on the synthetic data; `start`: another seed of the heads than the run's."""
     p = parameters(**changes)
     bank, test_view, labels = made_up()
     recorder = Recorder(BankViews(bank, test_view), stop_at)
@@ -126,7 +126,7 @@ def equal(one: Training, other: Training) -> bool:
 
 
 def slow_lists(features: Tensor, k: int) -> list[list[int]]:
-    """Each image's k most similar others, by sorting."""
+    """Return each image's k most similar others, by sorting."""
     z = normalize(features, dim=1)
     table = (z @ z.T).tolist()
     return [sorted((j for j in range(len(z)) if j != i), key=lambda j: -row[j])[:k] for i, row in enumerate(table)]

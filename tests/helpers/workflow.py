@@ -1,4 +1,4 @@
-"""A copy of the project of its own, on made-up folders in the official layouts, and calls of Snakemake in it."""
+"""A copy of the project with synthetic data in the official layouts, and calls of Snakemake in it."""
 
 from __future__ import annotations
 
@@ -42,28 +42,28 @@ MADE = TRAINED | {(OWN, row, 0) for row in (*UNKNOWNS, *SPEED)} | set(BESIDE)
 
 @dataclass(frozen=True)
 class Result:
-    """How a call ended, with both output streams in one text."""
+    """The exit status of a call, and both output streams in one text."""
 
     code: int
     output: str
 
     @property
     def trainings(self) -> set[tuple[str, str, int]]:
-        """(benchmark, row, seed) of every training job that was planned or begun."""
+        """Return (benchmark, row, seed) of every training job that was planned or started."""
         found = re.findall(r"Training (\S+) (\S+) seed (\d+)", self.output)
         return {(benchmark, row, int(seed)) for benchmark, row, seed in found}
 
     @property
     def jobs(self) -> dict[str, int]:
-        """Rule -> number of jobs, from the table that Snakemake prints first."""
+        """Return the number of jobs by rule, from the table that Snakemake prints first."""
         return {rule: int(count) for rule, count in re.findall(r"^(\w+) +(\d+)$", self.output, re.MULTILINE)}
 
 
 @dataclass(frozen=True)
 class Project:
-    """A folder with the project's workflow files, the package and a params.yaml of its own.
+    """A folder with the project's workflow files, the package and its own params.yaml.
 
-    The package is copied too: an edit of the sources during the tests would rightly train everything again.
+    The package is copied too, because an edit of the sources during the tests would train everything again.
     """
 
     folder: Path
@@ -90,13 +90,13 @@ class Project:
 
 
 def fresh(folder: Path, data: Path) -> Project:
-    """A copy of what a run reads of the project, outside git, with the committed params.yaml."""
+    """Copy the files of the project that a run reads, outside git, with the committed params.yaml."""
     folder.mkdir(parents=True)
     for name in ("workflow", "profiles", "ctxgcd"):
         shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
     for name in ("Snakefile", "params.yaml"):
         shutil.copy2(ROOT / name, folder)
-    # Without the project's own declarations: a test that declares knows all that is declared.
+    # Without the project's declarations of equal code, so that a test knows all declarations.
     (folder / "ctxgcd/pipeline/equal_code.csv").write_text("module,old,new,reason\n")
     (folder / "sitecustomize.py").write_text(RECORD)
     return Project(folder, data)
@@ -118,7 +118,7 @@ atexit.register(record)
 
 
 def made_before(folder: Path, *files: str) -> None:
-    """Stand for what earlier jobs made: nothing reads these files here."""
+    """Create files of earlier jobs; these tests do not read them."""
     for name in files:
         file = folder / name
         file.parent.mkdir(parents=True, exist_ok=True)
@@ -126,7 +126,7 @@ def made_before(folder: Path, *files: str) -> None:
 
 
 def one_job_of_each_kind(project: Project, folder: Path) -> list[str]:
-    """Targets that ask for a training on one GPU and on eight, a score and a packing, with what lies before them."""
+    """Return targets that need a training on one GPU and on eight, a score and a packing, and create their inputs."""
     trainings = [f"results/runs/{name}/simgcd/seed0/run.json" for name in ("cub", "imagenet_1k")]
     scored = "results/runs/aircraft/simgcd/seed0"
     planned = project.call("--summary", *trainings).output
@@ -169,13 +169,13 @@ def shrink(content: dict[str, Any], images: dict[str, dict[str, int]]) -> None:
 
 
 def write_weights(folder: Path) -> None:
-    """Write the random weights that the tiny parameters name: timm's least ViT, 6 blocks of 64 features."""
+    """Write the random weights of the tiny parameters: timm's smallest ViT, 6 blocks of 64 features."""
     torch.manual_seed(0)
     torch.save(build("test_vit", 32).state_dict(), folder / "tiny.pth")
 
 
 def add_own(content: dict[str, Any], folder: Path) -> None:
-    """What a user writes to make a benchmark of a folder."""
+    """Add a benchmark of own images, as a user does."""
     content["benchmarks"][OWN] = {
         **{"reader": "folder", "path": str(folder), "listing": "", "labelled": "labelled.txt", "classes": 6},
         **{"images": "any", "K": True, "protocol": "official", "overrides": {}, "methods": {}, "settings": {}},
@@ -195,7 +195,7 @@ def folder_of(run: tuple[str, str, int]) -> str:
 
 
 def refused(result: Result, *words: str) -> None:
-    """A user's mistake ends with a status, a sentence that holds the words, and no traceback."""
+    """Check that a call fails with an error message that contains the words, and without a traceback."""
     assert result.code != 0, result.output
     assert "Traceback" not in result.output, result.output
     missing = [word for word in words if word not in result.output]
@@ -203,7 +203,7 @@ def refused(result: Result, *words: str) -> None:
 
 
 def added(*files: str, line: str = "_EDITED = True") -> Callable[[Project], None]:
-    """One more line in some sources."""
+    """Return a change that appends a line to some sources."""
 
     def edit(project: Project) -> None:
         for file in files:
@@ -214,7 +214,7 @@ def added(*files: str, line: str = "_EDITED = True") -> Callable[[Project], None
 
 
 def value(*place: str, to: Any) -> Callable[[Project], None]:
-    """Another value in params.yaml."""
+    """Return a change of a value in params.yaml."""
 
     def edit(content: dict[str, Any]) -> None:
         for key in place[:-1]:

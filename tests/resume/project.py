@@ -1,4 +1,4 @@
-"""A small project to be killed: its demo is cut to few runs of many short epochs."""
+"""A small project for tests of interruptions: its demo has few runs of many short epochs."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ TIMES = ("seconds", "training_seconds", "steps_per_second", "peak_memory_mb")  #
 
 
 def fresh_copy(folder: Path, source: Path = ROOT) -> Path:
-    """What a run reads of the project, outside git."""
+    """Copy the files of the project that a run reads, outside git."""
     folder.mkdir(parents=True)
     for name in RUN_FILES:
         if (source / name).is_dir():
@@ -33,7 +33,7 @@ def fresh_copy(folder: Path, source: Path = ROOT) -> Path:
 
 
 def shrink(folder: Path, **protocol: Any) -> Path:
-    """Cut the main table of the demo to two trained rows of one seed, on the 500 labelled images."""
+    """Reduce the main table of the demo to two trained rows of one seed, on the 500 labelled images."""
     file = folder / "params.yaml"
     params = yaml.safe_load(file.read_text())
     params |= {"seeds": [0], "seeds_of": {}, "rows_of": {}}
@@ -46,7 +46,7 @@ def shrink(folder: Path, **protocol: Any) -> Path:
 
 
 def start(folder: Path, *words: str, log: Path | None = None, programs: Path = PROGRAMS) -> subprocess.Popen[bytes]:
-    """Start snakemake in a process group of its own, as a terminal or a supervisor does."""
+    """Start snakemake in a separate process group, as a terminal or a supervisor does."""
     with open(log or folder / "snakemake.log", "ab") as out:
         return subprocess.Popen(
             [str(programs / "snakemake"), *words],
@@ -60,7 +60,7 @@ def start(folder: Path, *words: str, log: Path | None = None, programs: Path = P
 
 
 def finish(folder: Path, *words: str, programs: Path = PROGRAMS) -> str:
-    """Run snakemake to its end; its output. `programs`: the folder of real or of forked programs."""
+    """Run snakemake and return its output. `programs`: the folder of real or forked programs."""
     log = folder / "finish.log"
     code = start(folder, *words, log=log, programs=programs).wait(timeout=5400)
     assert code == 0, log.read_text()[-4000:]
@@ -68,7 +68,7 @@ def finish(folder: Path, *words: str, programs: Path = PROGRAMS) -> str:
 
 
 def processes(folder: Path) -> list[psutil.Process]:
-    """Every process that works in the project's folder, but for this one's own children that have ended."""
+    """Return all processes with the project's folder as working directory, except ended children of this process."""
     found = []
     for process in psutil.process_iter():
         try:
@@ -103,7 +103,7 @@ STRIKES = ("trainer", "snakemake", "both", "term", "interrupt", "ctrl-c")
 
 
 def quiet(folder: Path, patience: float) -> float:
-    """Wait until no process works in the folder any more; the seconds that took. Fails after `patience`."""
+    """Wait until no process works in the folder, and return the seconds. Fails after `patience` seconds."""
     begun = time.monotonic()
     while left := processes(folder):
         assert time.monotonic() - begun < patience, [process.cmdline() for process in left]
@@ -112,7 +112,7 @@ def quiet(folder: Path, patience: float) -> float:
 
 
 def results(folder: Path) -> dict[str, bytes]:
-    """Every file of results/ by its path, without what tells how long a run took; of a checkpoint its content."""
+    """Return every file of results/ by its path, without run times; for a checkpoint, its content."""
     found = {}
     for file in sorted((folder / "results").rglob("*")):
         if file.is_file():
@@ -120,7 +120,7 @@ def results(folder: Path) -> dict[str, bytes]:
             if file.name in ("run.json", "metrics.json"):
                 kept = {key: value for key, value in json.loads(content).items() if key not in TIMES}
                 content = json.dumps(kept).encode()
-            elif file.name == "final.pt":  # equal contents pickle to other bytes where a string was read from a state
+            elif file.name == "final.pt":  # pickles of equal contents may differ after a checkpoint was read
                 content = checkpoint.digest(checkpoint.load(file, "ctxgcd-model")).encode()
             found[file.relative_to(folder).as_posix()] = content
     return found

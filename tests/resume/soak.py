@@ -1,4 +1,4 @@
-"""Kill and stop a whole demo many times at random moments; it must end with the bits of an uninterrupted one."""
+"""Kill and stop a demo many times at random moments, and compare its results bit for bit with an uninterrupted one."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def main() -> None:
 
 
 def soak(folder: Path, kills: int, longest: float, chance: random.Random) -> None:
-    """Make a clean demo and a struck one; raise AssertionError where a result differs or a process is left."""
+    """Make an uninterrupted and an interrupted demo; raise AssertionError if a result differs or a process remains."""
     clean, begun = folder / "clean", time.monotonic()
     if not clean.exists():
         finish(fresh_copy(clean), "demo")

@@ -1,4 +1,4 @@
-"""Killed and stopped again and again, the workflow ends with the results of an uninterrupted one, bit for bit."""
+"""A workflow that is killed and stopped many times gives the results of an uninterrupted one, bit for bit."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ LONG = {"epochs": 16, "view_bank": 2, "batch_size": 16}
 
 @pytest.fixture(scope="module")
 def clean(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A project whose two runs were trained without an interruption, in forks: what is killed is real processes."""
+    """A project with two runs trained without interruption by forked programs; killed processes are real programs."""
     folder = shrink(fresh_copy(tmp_path_factory.mktemp("clean") / "project"), **LONG)
     finish(folder, TABLE, "--cores", "2", programs=programs())
     return folder
 
 
 def test_the_results_are_those_of_an_uninterrupted_run(clean: Path, tmp_path: Path) -> None:
-    """Under one core and under two: neither the kills nor the number of cores change a bit."""
+    """With one core and with two: neither kills nor the number of cores change a bit."""
     folder = tmp_path / "project"
     shutil.copytree(clean, folder)
     for made in [folder / "work/runs", folder / "results/runs", *folder.glob("results/main_fashion.*")]:
@@ -47,16 +47,16 @@ def test_the_results_are_those_of_an_uninterrupted_run(clean: Path, tmp_path: Pa
             assert log.read_text().rstrip().endswith(STOPPED)  # under all that Snakemake says
         if how == "snakemake":
             finish(folder, "--unlock")
-    told = log.read_text() + finish(folder, TABLE, "--cores", "1")
-    assert "resumed after epoch" in told
-    assert "interrupted; finished work is kept" in told
-    assert "Traceback" not in told
+    output = log.read_text() + finish(folder, TABLE, "--cores", "1")
+    assert "resumed after epoch" in output
+    assert "interrupted; finished work is kept" in output
+    assert "Traceback" not in output
     assert results(folder) == results(clean)
     assert "Nothing to be done" in finish(folder, "-n", TABLE)
     assert not list(folder.rglob("*.tmp*"))
 
 
-def test_a_value_changed_and_changed_back_finds_its_runs(clean: Path) -> None:
+def test_changing_a_value_back_reuses_its_runs(clean: Path) -> None:
     before, file = results(clean), clean / "params.yaml"
     text = file.read_text()
     params = yaml.safe_load(text)
@@ -65,6 +65,6 @@ def test_a_value_changed_and_changed_back_finds_its_runs(clean: Path) -> None:
     finish(clean, TABLE, "--cores", "2", programs=programs())
     assert results(clean) != before
     file.write_text(text)
-    told = finish(clean, TABLE, "--cores", "2", programs=programs())
-    assert told.count("this run is already finished; copied from work/runs/") == 1  # of one the tau is no parameter
+    output = finish(clean, TABLE, "--cores", "2", programs=programs())
+    assert output.count("this run is already finished; copied from work/runs/") == 1  # one of them does not read tau
     assert results(clean) == before

@@ -1,4 +1,4 @@
-"""A disk that is soon full."""
+"""A small file system for tests of full disks."""
 
 from __future__ import annotations
 

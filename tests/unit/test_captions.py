@@ -1,4 +1,4 @@
-"""Captions of `snakemake --report`: what a table or figure holds, as params.yaml says it."""
+"""Captions of `snakemake --report`: the content of tables and figures by params.yaml."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ FOLDER = ROOT / "workflow/report"
 
 
 def caption(file: str, config: dict[str, Any], inputs: list[str] | None = None, **wildcards: str) -> str:
-    """The caption in one line; a key that params.yaml does not have is an error."""
+    """Return the caption on one line; a key that is missing in params.yaml is an error."""
     text = (FOLDER / file).read_text(encoding="utf-8")
     snakemake = SimpleNamespace(config=config, wildcards=SimpleNamespace(**wildcards), input=inputs or [])
     return " ".join(jinja2.Template(text, undefined=jinja2.StrictUndefined).render(snakemake=snakemake).split())
 
 
-def test_a_table_tells_its_rows_and_seeds(committed: dict[str, Any]) -> None:
+def test_the_caption_of_a_table_has_its_rows_and_seeds(committed: dict[str, Any]) -> None:
     committed["rows_of"] = {"main_ssb": ["kmeans", "simgcd"]}
     committed["seeds_of"]["cub50"]["faster_settings"] = [3, 4]
     of = {kind: caption("table.rst", committed, kind=kind, name="cub50") for kind in ("main", "unknowns", "speed")}
@@ -34,6 +34,6 @@ def test_a_table_tells_its_rows_and_seeds(committed: dict[str, Any]) -> None:
     assert "Rows: kmeans, simgcd. Benchmark cub: protocol official" in own
 
 
-def test_the_curves_tell_the_rows_that_are_drawn(committed: dict[str, Any]) -> None:
+def test_the_caption_of_the_curves_has_the_drawn_rows(committed: dict[str, Any]) -> None:
     drawn = [f"results/runs/cub/{row}/seed{seed}/history.csv" for row in ("gcd", "full-paper") for seed in (0, 1)]
     assert caption("curves.rst", committed, drawn, benchmark="cub").endswith("main tables: gcd, full-paper.")

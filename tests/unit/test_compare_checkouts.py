@@ -1,4 +1,4 @@
-"""Comparing two checkouts: which runs are made, what counts as a difference, what is refused."""
+"""Comparing two checkouts: the runs, differences, and refused folders."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ NETWORK = {"head.weight": torch.tensor([[0.0, torch.nan, 1.0]]), "head.bias": to
 
 
 @pytest.mark.parametrize(
-    ("changed", "predicted", "told"),
+    ("changed", "predicted", "line"),
     [
         ({}, 1, "equal (3)"),
         ({"head.bias": torch.tensor([1.0000001])}, 1, "DIFFERENT (1 of 3): network.head.bias"),
@@ -49,16 +49,16 @@ NETWORK = {"head.weight": torch.tensor([[0.0, torch.nan, 1.0]]), "head.bias": to
     ],
 )
 def test_any_bit_and_any_name_counts(
-    changed: dict[str, torch.Tensor], predicted: int, told: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    changed: dict[str, torch.Tensor], predicted: int, line: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     write(tmp_path / "base", NETWORK)
     write(tmp_path / "other", NETWORK | changed, predicted, version=2)  # the code's hash may differ
-    assert compare({"protocol": ["simgcd/seed0"]}, tmp_path / "base", tmp_path / "other") is told.startswith("equal")
-    assert f"simgcd/seed0: {told}\n" in capsys.readouterr().out
+    assert compare({"protocol": ["simgcd/seed0"]}, tmp_path / "base", tmp_path / "other") is line.startswith("equal")
+    assert f"simgcd/seed0: {line}\n" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("checkout", ["no-such-revision", "docs"])
-def test_what_is_no_checkout_is_refused(checkout: str) -> None:
+def test_a_folder_without_a_checkout_is_refused(checkout: str) -> None:
     command = [sys.executable, "workflow/scripts/compare_checkouts.py", ".", checkout]
     done = subprocess.run(command, cwd=ROOT, env={"PYTHONPATH": str(ROOT)}, capture_output=True, text=True)
     assert done.returncode == 2

@@ -1,4 +1,4 @@
-"""params.yaml: what is refused, and the sentence that says so."""
+"""params.yaml: refused values, and their error messages."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.helpers.places import ROOT
 
 
 def change(config: dict[str, Any], place: str, value: Any) -> None:
-    """Set the key at a dotted place; DELETE takes it away."""
+    """Set a key by its dotted path; DELETE removes it."""
     *above, last = place.split(".")
     for part in above:
         config = config[part]
@@ -37,11 +37,11 @@ PAPER = "protocols.official"
 def test_committed_file_is_valid(committed: dict[str, Any]) -> None:
     params = read(ROOT / "params.yaml")
     assert params == parse(committed)
-    assert params.model_dump(by_alias=True) == committed  # nothing added, nothing dropped, nothing converted
+    assert params.model_dump(by_alias=True) == committed  # nothing is added, removed or converted
 
 
-def test_numbers_read_alike_by_old_and_new_yaml(committed: dict[str, Any]) -> None:
-    """`1e-3` is a string to one reader and a number to the other; so are `on`, `010` and their kind."""
+def test_numbers_are_the_same_in_yaml_1_1_and_1_2(committed: dict[str, Any]) -> None:
+    """`1e-3`, `on` and `010` differ between YAML 1.1 and 1.2."""
     text = (ROOT / "params.yaml").read_text(encoding="utf-8")
     ruamel = pytest.importorskip("ruamel.yaml")
     reader = ruamel.YAML(typ="safe", pure=True)
@@ -127,9 +127,9 @@ CASES: list[tuple[str, Any, list[str]]] = [
     ("schema", 1, ["schema is 1", "reads schema 3", "update the file as in docs/migration.md"]),
     ("schema", 4, ["schema is 4", "reads schema 3", "install a newer version"]),
     ("schema", "2", ["schema: input should be a valid integer"]),
-    # possible each on its own, not together
+    # possible separately, but not together
     (f"{PAPER}.crop", 300, [PAPER, "crop 300 is larger than resize 256", "give"]),
-    # names that exist nowhere
+    # unknown names
     (
         "benchmarks.cub.protocol",
         "oficial",
@@ -164,8 +164,8 @@ def test_refused(committed: dict[str, Any], place: str, value: Any, words: list[
     assert raised.value.__suppress_context__  # no pydantic trace below the sentence
 
 
-def test_each_fault_is_told(committed: dict[str, Any]) -> None:
-    """Those of methods' sections once the rest is right."""
+def test_each_error_is_reported(committed: dict[str, Any]) -> None:
+    """Errors in sections of methods are reported if the rest is valid."""
     change(committed, "methods.full.k", "ten")
     change(committed, "methods.gcd.head_dim", 0)  # `stated` and benchmarks change other values of it
     change(committed, "settings.scripts", {"full": {"tau": -1.0}})
@@ -177,14 +177,14 @@ def test_each_fault_is_told(committed: dict[str, Any]) -> None:
         "benchmarks.cub.settings.scripts.full.delta",
     ):
         assert str(raised.value).count(f"params.yaml: {place}: ") == 1
-    assert str(raised.value).count("params.yaml: ") == 4  # none again where other values of the section differ
+    assert str(raised.value).count("params.yaml: ") == 4  # not repeated where other values of the section differ
     change(committed, f"{PAPER}.lr", -1.0)
     change(committed, "split.seed", -1)
     with pytest.raises(UserError, match=r"split\.seed.*; .*protocols\.official\.lr"):
         parse(committed)
 
 
-def test_whole_numbers_serve_as_numbers(committed: dict[str, Any]) -> None:
+def test_integers_are_accepted_as_floats(committed: dict[str, Any]) -> None:
     change(committed, f"{PAPER}.lr", 1)
     change(committed, "methods.full.lambda_n", 0)
     found = parse(committed)
@@ -198,18 +198,18 @@ def test_sections_do_not_change(params: Params) -> None:
 
 
 def parts_of(annotation: Any) -> list[Any]:
-    """Every type inside an annotation, however deep."""
+    """Return all types inside an annotation, at any depth."""
     return [annotation, *(part for inner in getattr(annotation, "__args__", ()) for part in parts_of(inner))]
 
 
-# Added at the behaviour of before, so no identity of a run that has it holds them, and none may ever change.
+# These defaults keep the earlier behaviour and are not part of identities, so they must never change.
 WITH_DEFAULTS = {"Protocol.tail": "blocks", "Protocol.loss_group": 0, "SimGCDValues.new_by": "classifier"}
 WITH_DEFAULTS |= {
     f"{of}.{name}": 1.0 for of in ("GCDValues", "SimGCDValues") for name in ("info_nce_weight", "sup_con_weight")
 }
 
 
-def test_fields_with_a_default_are_few_and_written_all_the_same(committed: dict[str, Any]) -> None:
+def test_fields_with_a_default_are_few_and_written(committed: dict[str, Any]) -> None:
     sections, seen, found = [Params, *(entry.values for entry in METHODS.values())], set(), {}
     while sections:
         model = sections.pop()
@@ -240,8 +240,8 @@ def test_unreadable_files(tmp_path: Path, text: str | None, words: str) -> None:
     assert "\n" not in str(raised.value)
 
 
-def test_a_script_ends_with_the_sentence_alone(committed: dict[str, Any]) -> None:
-    """The way from a wrong value to the terminal: one line on stderr, status 2."""
+def test_a_script_prints_only_the_message(committed: dict[str, Any]) -> None:
+    """A wrong value prints one line on stderr, with exit status 2."""
     change(committed, f"{PAPER}.crop", 300)
     script = "import json, sys\nfrom ctxgcd.config import parse\nfrom ctxgcd.utils.reporting import reported\n"
     script += "with reported():\n    parse(json.loads(sys.stdin.read()))\n"
@@ -271,13 +271,13 @@ def test_a_key_given_twice_is_refused(tmp_path: Path) -> None:
         ("tables", "main_fashion-x", ["fashion"], "letters, digits and _"),
     ],
 )
-def test_tables_that_cannot_be(committed: dict[str, Any], section: str, key: str, value: Any, words: str) -> None:
+def test_impossible_tables(committed: dict[str, Any], section: str, key: str, value: Any, words: str) -> None:
     committed[section][key] = value
     with pytest.raises(UserError, match=words):
         parse(committed)
 
 
-def test_values_that_cannot_be(committed: dict[str, Any]) -> None:
+def test_impossible_values(committed: dict[str, Any]) -> None:
     committed["benchmarks"]["fashion"]["overrides"] = {"backbone": "nope"}
     with pytest.raises(UserError, match="unknown backbone 'nope'"):
         parse(committed)

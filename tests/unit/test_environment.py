@@ -1,4 +1,4 @@
-"""What `make environment` makes, keeps and refuses. Only pip is a stand-in: it installs a program that names itself."""
+"""Environments of `make environment`. Only pip is replaced: it installs a program that prints the pins."""
 
 from __future__ import annotations
 
@@ -73,15 +73,15 @@ class Checkout:
         (self.folder / name).write_text(text)
 
     def tool(self, at: Path | None = None) -> str:
-        """What the environment's program says: the pins that it was installed from."""
+        """Return the pins that the environment was installed from, printed by its program."""
         return subprocess.run([(at or self.environment) / "bin/tool"], capture_output=True, text=True).stdout.strip()
 
     def made(self) -> list[str]:
-        """The complete environments beside the link."""
+        """Return the complete environments next to the link."""
         return sorted(folder.parent.name for folder in self.folder.glob(f".venv-*/{MARKS}"))
 
     def made_before(self) -> str:
-        """A real folder as the Makefile made it before environments were links; the name of its mark."""
+        """Make a folder as before environments were links; return the name of its mark."""
         self.make()
         folder = self.environment.resolve()
         (mark,) = folder.glob(MARKS)
@@ -108,9 +108,9 @@ def checkout(tmp_path: Path) -> Checkout:
 
 
 def test_an_environment_is_made_once(checkout: Checkout) -> None:
-    said = checkout.make()
+    output = checkout.make()
     (name,) = checkout.made()
-    assert said == f"making the environment {name}\n.venv now links to {name}\n"
+    assert output == f"making the environment {name}\n.venv now links to {name}\n"
     assert os.readlink(checkout.environment) == name
     assert checkout.tool() == "one==1"
     before = (checkout.folder / name).stat().st_mtime_ns
@@ -137,30 +137,30 @@ def test_what_pip_does_not_read_of_pyproject_does_nothing(checkout: Checkout) ->
     assert checkout.make().startswith("pyproject.toml changed; ")
 
 
-def test_a_changed_lock_makes_another_beside(checkout: Checkout) -> None:
+def test_a_changed_lock_makes_another_environment(checkout: Checkout) -> None:
     checkout.make()
     (first,) = checkout.made()
     kept = checkout.folder / first
     checkout.write("requirements.lock", "one==2")
-    said = checkout.make()
+    output = checkout.make()
     (second,) = set(checkout.made()) - {first}
-    assert said.splitlines() == [
+    assert output.splitlines() == [
         f"requirements.lock changed; making a new environment in {second}",
         f".venv now links to {second}",
         f"{kept} is kept for processes that still use it; delete it when none does",
     ]
     assert (checkout.tool(), checkout.tool(kept)) == ("one==2", "one==1")
     checkout.write("requirements.lock", "one==1")
-    checkout.write("how", "fail")  # nothing is installed: the first is complete
+    checkout.write("how", "fail")  # nothing is installed, because the first environment is complete
     assert checkout.make().splitlines()[0] == f".venv now links to {first}"
-    shutil.rmtree(kept)  # a link to nothing
+    shutil.rmtree(kept)  # a broken link
     (checkout.folder / "how").unlink()
     checkout.make()
     assert checkout.tool() == "one==1"
 
 
-def test_what_make_runs_keeps_its_environment(checkout: Checkout) -> None:
-    """A recipe runs the folder and not the link, so that what it imports later is not another environment's."""
+def test_running_recipes_keep_their_environment(checkout: Checkout) -> None:
+    """A recipe runs the target of the link, so that later imports are not from another environment."""
     checkout.make()
     folder = checkout.environment.resolve()
     with (checkout.folder / "Makefile").open("a") as file:
@@ -178,10 +178,10 @@ def test_a_failed_installation_leaves_the_one_in_use(checkout: Checkout) -> None
     checkout.make()
     checkout.write("requirements.lock", "one==2")
     checkout.write("how", "fail")
-    said = checkout.make(code=2)
-    assert "requirements.lock changed; " in said
-    assert "ERROR: no connection\nerror: `python -m pip install " in said
-    assert "status 1, so no environment was made; .venv is unchanged\n" in said
+    output = checkout.make(code=2)
+    assert "requirements.lock changed; " in output
+    assert "ERROR: no connection\nerror: `python -m pip install " in output
+    assert "status 1, so no environment was made; .venv is unchanged\n" in output
     assert (checkout.tool(), len(checkout.made())) == ("one==1", 1)
     (checkout.folder / "how").unlink()
     checkout.make()
@@ -209,7 +209,7 @@ def test_a_stopped_installation_leaves_the_one_in_use(checkout: Checkout, number
 
 
 def test_two_calls_make_one_environment(checkout: Checkout) -> None:
-    """Also where the first call was killed and its pip was not."""
+    """Also if the first call was killed and its pip was not."""
     checkout.write("how", "wait")
     calls: list[Callable[[], str]] = []
     for _ in range(2):
@@ -226,7 +226,7 @@ def test_two_calls_make_one_environment(checkout: Checkout) -> None:
     assert second == f"waiting for another process that makes {name}\n"
 
 
-def test_a_pip_that_outlives_its_call_is_waited_for(checkout: Checkout) -> None:
+def test_make_waits_for_a_pip_that_outlives_its_call(checkout: Checkout) -> None:
     checkout.write("how", "wait")
     call = subprocess.Popen(
         [PYTHON, "-m", "workflow.scripts.make_environment", ".venv"], cwd=checkout.folder, env=checkout.variables()
@@ -245,7 +245,7 @@ def test_a_pip_that_outlives_its_call_is_waited_for(checkout: Checkout) -> None:
     assert checkout.tool() == "one==1"
 
 
-def test_a_folder_of_the_former_makefile_is_used_on(checkout: Checkout) -> None:
+def test_a_folder_of_the_former_makefile_is_still_used(checkout: Checkout) -> None:
     checkout.made_before()
     checkout.write("how", "fail")
     os.utime(checkout.folder / "requirements.lock", (time.time() + 99, time.time() + 99))
@@ -253,7 +253,7 @@ def test_a_folder_of_the_former_makefile_is_used_on(checkout: Checkout) -> None:
     assert not checkout.environment.is_symlink()
 
 
-def test_a_folder_of_the_former_makefile_gives_way_when_the_new_one_is_complete(checkout: Checkout) -> None:
+def test_a_folder_of_the_former_makefile_is_replaced_when_the_new_one_is_complete(checkout: Checkout) -> None:
     checkout.made_before()
     checkout.write("requirements.lock", "one==2")
     checkout.write("how", "fail")
@@ -261,9 +261,9 @@ def test_a_folder_of_the_former_makefile_gives_way_when_the_new_one_is_complete(
     assert checkout.tool() == "one==1"
     assert not checkout.environment.is_symlink()
     (checkout.folder / "how").unlink()
-    said = checkout.make()
-    assert said.startswith("requirements.lock changed; ")
-    former = Path(said.splitlines()[-1].partition(" is kept for processes that still use it")[0])
+    output = checkout.make()
+    assert output.startswith("requirements.lock changed; ")
+    former = Path(output.splitlines()[-1].partition(" is kept for processes that still use it")[0])
     assert (checkout.tool(), checkout.tool(former)) == ("one==2", "one==1")
     assert former.parent == checkout.folder
 
@@ -296,7 +296,7 @@ def test_an_environment_elsewhere(checkout: Checkout) -> None:
     assert f'"{place.resolve()}/bin"/python -m pytest' in checkout.make(f"VENV={place}", "-n", "test")
 
 
-def test_a_python_that_is_gone_or_too_old_is_told(checkout: Checkout) -> None:
+def test_a_missing_or_too_old_python_is_refused(checkout: Checkout) -> None:
     checkout.make()
     python = checkout.environment / "bin/python"
     python.unlink()
@@ -305,14 +305,16 @@ def test_a_python_that_is_gone_or_too_old_is_told(checkout: Checkout) -> None:
     old = checkout.folder / "old"
     old.write_text("#!/bin/sh\nexit 1\n")
     old.chmod(0o755)
-    said = checkout.make("PYTHON=./old", "environment", code=2)
-    assert said.startswith("error: ./old is not supported: ctxgcd requires Python 3.11 or newer; select one with make")
+    output = checkout.make("PYTHON=./old", "environment", code=2)
+    assert output.startswith(
+        "error: ./old is not supported: ctxgcd requires Python 3.11 or newer; select one with make"
+    )
 
 
-def test_a_folder_that_cannot_be_written_is_told(checkout: Checkout) -> None:
+def test_a_folder_that_is_not_writable_is_refused(checkout: Checkout) -> None:
     (checkout.folder / "file").touch()
-    said = checkout.make("VENV=file/env", "environment", code=2)
-    assert said.startswith("error: file/env cannot be read or written (Not a directory); check the folder")
+    output = checkout.make("VENV=file/env", "environment", code=2)
+    assert output.startswith("error: file/env cannot be read or written (Not a directory); check the folder")
 
 
 def test_git_ignores_the_link_and_what_it_names(checkout: Checkout) -> None:

@@ -1,4 +1,4 @@
-"""The examples run, and what they print is sensible."""
+"""The examples run and print plausible results."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ pytestmark = pytest.mark.slow
 
 
 def accuracy(*words: str, folder: Path) -> list[float]:
-    """All, Old and New that the SimGCD example prints last, run outside the checkout."""
+    """Return All, Old and New printed by the SimGCD example, run outside the checkout."""
     done = subprocess.run(
         [sys.executable, str(ROOT / "examples/simgcd.py"), *words],
         cwd=folder,

@@ -1,4 +1,4 @@
-"""What the repository promises about itself."""
+"""Consistency of the repository: pages, links, version, continuous integration."""
 
 from __future__ import annotations
 
@@ -74,8 +74,8 @@ def test_every_local_link_of_the_documents_exists() -> None:
     assert not broken
 
 
-def test_no_text_names_a_page_that_is_not_there() -> None:
-    """A page in code, rules, profiles or documents, such as "docs/methods.md", exists here."""
+def test_every_named_page_exists() -> None:
+    """Pages named in code, rules, profiles and documents, such as "docs/methods.md", exist."""
     dead = []
     for file in texts():
         for name in re.findall(r"(?<![\w/.}-])[a-z_][a-z0-9_/]*\.md\b", file.read_text(encoding="utf-8")):
@@ -100,7 +100,7 @@ def test_every_named_section_and_equation_exists() -> None:
 
 
 def texts() -> list[Path]:
-    """The package, rules, scripts, profiles, examples and pages that are written by hand."""
+    """Return the package, rules, scripts, profiles, examples and pages written by hand."""
     of_folders = [
         path
         for folder in ("ctxgcd", "workflow", "profiles", "examples", "docs")
@@ -112,13 +112,13 @@ def texts() -> list[Path]:
 
 
 def anchors(page: Path) -> set[str]:
-    """The headings of a page as links name them: small letters, no punctuation, hyphens for spaces."""
+    """Return the headings of a page as anchors of links: lower case, no punctuation, hyphens for spaces."""
     text = re.sub(r"^```.*?^```", "", page.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)
     headings = re.findall(r"^#+ (.+)$", text, re.MULTILINE)
     return {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
 
-def test_the_version_is_said_once() -> None:
+def test_the_version_is_defined_once() -> None:
     citation = yaml.safe_load((ROOT / "CITATION.cff").read_text(encoding="utf-8"))
     assert citation["version"] == ctxgcd.__version__
     assert not re.search(r"^version\s*=\s*\"", (ROOT / "pyproject.toml").read_text(encoding="utf-8"), re.MULTILINE)
@@ -130,7 +130,7 @@ def test_no_output_of_a_rule_is_in_git() -> None:
 
 
 def test_continuous_integration_calls_targets_of_the_makefile() -> None:
-    """A forge's CI and .ci/run run what anyone runs: targets of the Makefile."""
+    """The CI and .ci/run call targets of the Makefile."""
     targets = set(re.findall(r"^([\w.-]+):.*##", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE))
     jobs = yaml.safe_load((ROOT / ".github/workflows/ci.yml").read_text(encoding="utf-8"))["jobs"]
     called = [step["run"] for job in jobs.values() for step in job["steps"] if "run" in step]

@@ -1,4 +1,4 @@
-"""The plan and the tables of what is here, on a project of its own: one of a table's three benchmarks has data."""
+"""The plan and the available tables of a project in which one of a table's three benchmarks has data."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ pytestmark = pytest.mark.xdist_group("available")
 
 @pytest.fixture(scope="module")
 def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A copy of the project: the table `main_three` of flowers, whose 48 images are here, and of cub and aircraft."""
+    """A copy of the project with the table `main_three`: flowers, whose 48 images are available, cub and aircraft."""
     folder = tmp_path_factory.mktemp("available") / "project"
     for name in ("workflow", "profiles", "ctxgcd"):
         shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
@@ -42,12 +42,12 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def snakemake(project: Path, *words: str) -> tuple[int, str]:
-    """Exit status and both output streams of a call."""
+    """Return the exit status and both output streams of a call."""
     own = {"CTXGCD_DATA": str(project / "data"), "PYTHONPATH": str(project)}
     return forked.snakemake(project, own, *words, patience=300)
 
 
-def test_without_any_benchmark_one_sentence(project: Path) -> None:
+def test_without_any_benchmark_the_call_is_refused(project: Path) -> None:
     code, output = snakemake(project, "available_tables")
     assert code != 0
     assert "error: available_tables: no benchmark of all_tables has data or finished runs" in output
@@ -75,17 +75,17 @@ def test_a_plan_of_targets_makes_nothing(project: Path) -> None:
     )
     again, everything = snakemake(project, "-n", "--cores", "2", "plan")
     assert again == 0
-    assert "scars" in everything  # alone it is of all_tables
+    assert "scars" in everything  # without targets, it is the plan of all_tables
 
 
-def test_a_mistyped_rule_is_told_the_nearest(project: Path) -> None:
+def test_a_mistyped_rule_gets_a_suggestion(project: Path) -> None:
     code, output = snakemake(project, "availabel_tables", "-n")
     assert code != 0
     assert "unknown target 'availabel_tables'; did you mean 'available_tables'?" in output
     assert ", plan, why, together, status, " in output  # rules, which `snakemake --list` shows too
 
 
-def test_tables_of_what_is_here(project: Path) -> None:
+def test_available_tables(project: Path) -> None:
     painter = Painter(0)
     for class_id, name in enumerate(("aster", "daisy", "iris", "lily", "rose", "tulip")):
         for number in range(8):
@@ -111,7 +111,7 @@ def test_tables_of_what_is_here(project: Path) -> None:
         assert "Partial: " in text
         assert "there are no data and no finished runs of CUB, FGVC-Aircraft" in text
 
-    # The whole table is still to be made; what was made is not made again, not even without its data.
+    # The complete table is still missing; existing results are not made again, even without their data.
     planned = snakemake(project, "-n", f"results/{TABLE}.csv")[1]
     assert "Training cub kmeans seed 0" in planned
     assert "Training flowers" not in planned

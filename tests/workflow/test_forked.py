@@ -1,4 +1,4 @@
-"""The forked `python` does what the real one does, as far as the workflow's jobs go."""
+"""The forked `python` behaves as the real one for the workflow's jobs."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ ENDS = {
 
 
 def both(script: Path) -> list[tuple[int, str, list[str]]]:
-    """How the real program and the forked one end, with their streams."""
+    """Return the exit status and streams of the real and of the forked program."""
     environment = os.environ | {"PYTHONPATH": str(script.parent), "MARK": "é", "OMP_NUM_THREADS": "2"}
     calls = [
         subprocess.run(

@@ -1,4 +1,4 @@
-"""Both reports after a small real run of somebody's own photographs, whose names attack and whose EXIF tells."""
+"""Both reports after a small real run on own photographs with code in names and locations in EXIF."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Project:
     return project
 
 
-def test_report_shows_what_exists_and_asks_for_nothing(finished: Project) -> None:
+def test_report_shows_existing_results_and_makes_none(finished: Project) -> None:
     result = finished.call("report")
     assert result.code == 0, result.output
     assert set(result.jobs) == {"report", "total"}
@@ -47,8 +47,8 @@ def test_report_shows_what_exists_and_asks_for_nothing(finished: Project) -> Non
     assert f"Missing: {absent}, duplicates_{OWN}; run `snakemake benchmark_{OWN}` to create them." in page
     assert "No results for CUB; " in page
     assert NAMES[0] not in page
-    for told in (ARTIST, str(finished.folder), str(finished.data)):
-        assert told not in page
+    for private in (ARTIST, str(finished.folder), str(finished.data)):
+        assert private not in page
     assert finished.dry(*MADE).jobs == {}
 
 

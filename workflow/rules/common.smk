@@ -15,14 +15,14 @@ from ctxgcd.config import parse as parse_params
 from ctxgcd.errors import UserError
 from ctxgcd.names import counted
 from ctxgcd.pipeline import available, code, equality, paths, tables, targets, together
-from ctxgcd.pipeline.failed_jobs import repeat_last_words
+from ctxgcd.pipeline.failed_jobs import repeat_errors
 from ctxgcd.pipeline.jobs import Jobs, job_words, write_params
 from ctxgcd.pipeline.resolve import estimate_of, limits_of, protocol_of
 from ctxgcd.pipeline.rows import parse_row
 from ctxgcd.pipeline.why import why
 from ctxgcd.plan.plan import write_plan
 from ctxgcd.utils.reporting import reported
-from ctxgcd.utils.signals import sign, stop_jobs_too
+from ctxgcd.utils.signals import pass_process_id, stop_jobs_on_signals
 
 # The folders of the official benchmarks can also be set in a Snakemake profile or with --config, as data=ROOT or
 # data="{root: ROOT, cub: FOLDER}"; environment variables take precedence. The key is removed from the config, because
@@ -79,15 +79,15 @@ inputflags:
 
 
 # Jobs end when this process has ended, and stop when this process is stopped.
-sign()
+pass_process_id()
 
 
 onstart:
-    stop_jobs_too()
+    stop_jobs_on_signals()
 
 
 onerror:
-    repeat_last_words(log)
+    repeat_errors(log)
 
 
 # Cached inputs are `ancient`: their names identify their contents and their times are ignored. If a cache that exists
@@ -99,8 +99,8 @@ def pixels(index):
 
     On a shared disk the pixels are available anyway, and one more input would make all runs of the store again.
     """
-    travels = workflow.storage_settings.default_storage_provider
-    return index.replace(".npz", ".pixels") if travels else []
+    provider = workflow.storage_settings.default_storage_provider
+    return index.replace(".npz", ".pixels") if provider else []
 
 
 def metrics_of(runs):

@@ -157,7 +157,7 @@ rule features:
     resources:
         gpu=1,
     params:
-        of=lambda w: json.dumps(JOBS.seen(w.benchmark)),
+        of=lambda w: json.dumps(JOBS.preprocessing(w.benchmark)),
         code=lambda w, input: code.features().hash,
     message:
         "Extracting {wildcards.kind} of {wildcards.benchmark}"

@@ -18,7 +18,7 @@ rule why:
         "Explained"
 
 
-# See `plan`. The call goes on with jobs of the rule `train_together` in place of its targets.
+# See `plan`. The call continues with jobs of the rule `train_together` instead of its targets.
 rule together:
     message:
         "Trained"

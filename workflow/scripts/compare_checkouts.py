@@ -90,8 +90,8 @@ def copy(checkout: str, folder: Path) -> None:
     if not source.is_dir():
         archive = subprocess.run(["git", "-C", str(ROOT), "archive", checkout, *RUN_FILES], capture_output=True)
         if archive.returncode:
-            said = archive.stderr.decode(errors="replace").strip().partition("\n")[0]
-            raise UserError(f"'{checkout}' is neither a folder nor a revision with this project's files ({said})")
+            reason = archive.stderr.decode(errors="replace").strip().partition("\n")[0]
+            raise UserError(f"'{checkout}' is neither a folder nor a revision with this project's files ({reason})")
         with tarfile.open(fileobj=io.BytesIO(archive.stdout)) as packed:
             packed.extractall(folder, filter="data")
         return
@@ -140,8 +140,8 @@ def compare(runs_of: Mapping[str, Sequence[str]], base: Path, other: Path) -> bo
             one, two = (content(side / "made" / way / run) for side in (base, other))
             unequal = sorted(name for name in one.keys() | two.keys() if one.get(name) != two.get(name))
             different += bool(unequal)
-            said = f"DIFFERENT ({len(unequal)} of {len(one.keys() | two.keys())}): {', '.join(unequal)}"
-            print(f"{way:10} {run}: {said if unequal else f'equal ({len(one)})'}")
+            difference = f"DIFFERENT ({len(unequal)} of {len(one.keys() | two.keys())}): {', '.join(unequal)}"
+            print(f"{way:10} {run}: {difference if unequal else f'equal ({len(one)})'}")
     total = sum(map(len, runs_of.values()))
     print(f"{different} of {total} runs differ" if different else f"all {total} runs are equal, bit for bit")
     return not different

@@ -130,8 +130,8 @@ def main() -> None:
     made = models.load(out / "found" / "model")
     kept = {g: features_of(made, out / g, out / f"{g}_features")[0] for g in ("train", "held_out", "unseen")}
     found = {group: scores_of(made, rows, kept["train"], group == "train") for group, rows in kept.items()}
-    told = ", ".join(f"{len(rows):,} {group.replace('_', ' ')}" for group, rows in kept.items())
-    print(f"\n{classes} classes; photographs: {told}; labels: {len(labels):,}\n")
+    numbers = ", ".join(f"{len(rows):,} {group.replace('_', ' ')}" for group, rows in kept.items())
+    print(f"\n{classes} classes; photographs: {numbers}; labels: {len(labels):,}\n")
     held_out, unseen, train = (found[group] for group in ("held_out", "unseen", "train"))
     rates, names = [f"{rate:.0%}" for rate in RATES], list(held_out)
     print("Photographs of unseen classes that are marked (%), by the share of false alarms:\n")

@@ -30,12 +30,12 @@ def main() -> None:
     own = {name: getattr(arguments, name) for name in ("split_hash", "reader", "work")}
     runs = [
         OneRun.of(
-            asked["parameters"],
-            files={name: Path(file) for name, file in asked["files"].items()},
-            code=asked["code"],
+            run["parameters"],
+            files={name: Path(file) for name, file in run["files"].items()},
+            code=run["code"],
             **own,
         )
-        for asked in json.loads(arguments.runs.read_text(encoding="utf-8"))
+        for run in json.loads(arguments.runs.read_text(encoding="utf-8"))
     ]
     if lacking := [one for one in runs if not one.finished()]:
         _train(lacking, arguments.split)

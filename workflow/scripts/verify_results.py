@@ -25,9 +25,9 @@ def main() -> None:
     for table in TABLES:
         ours, reference = (read_means(f / f"{table}.csv") for f in (arguments.results, arguments.reference))
         compared[table] = compare(ours, reference, table)
-    said, good = verdict(compared)
-    print(said)
-    sys.exit(not good)
+    text, passed = verdict(compared)
+    print(text)
+    sys.exit(not passed)
 
 
 if __name__ == "__main__":

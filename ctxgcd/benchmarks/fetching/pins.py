@@ -39,10 +39,10 @@ def check_pins(folder: Path, pins: Path) -> int:
     faults = {"missing": sorted(pinned.keys() - there), "not pinned": sorted(there - pinned.keys())}
     same = sorted(pinned.keys() & there)
     faults["changed"] = [path for path, digest in _hashes(folder, same) if digest != pinned[path]]
-    said = [f"{len(paths):,} {what} (first {paths[0]})" for what, paths in faults.items() if paths]
-    if said:
+    differences = [f"{len(paths):,} {what} (first {paths[0]})" for what, paths in faults.items() if paths]
+    if differences:
         raise UserError(
-            f"{folder} does not match {pins}: {', '.join(said)}; restore the pinned files or pin the data again"
+            f"{folder} does not match {pins}: {', '.join(differences)}; restore the pinned files or pin the data again"
         )
     return len(pinned)
 

@@ -28,7 +28,7 @@ from ctxgcd.utils.user_tables import (
     spelled,
 )
 
-# Image formats that are not supported; the user is told about such files.
+# Image formats that are not supported; a note lists such files.
 PICTURES = (".heic", ".heif", ".avif", ".jxl", ".gif", ".dng", ".cr2", ".cr3", ".nef", ".arw", ".raf", ".orf")
 
 
@@ -74,15 +74,15 @@ class OwnImages(Reader):
         return self.list_files(folder) + [folder / path for path in self.manifest(folder)["path"]]
 
     def remarks(self, folder: Path, manifest: pd.DataFrame) -> list[str]:
-        _, said = in_one_form(sorted({name for _, name, _ in self._rows(folder)}))
-        said += note_unicode_forms(manifest["path"])
+        _, notes = in_one_form(sorted({name for _, name, _ in self._rows(folder)}))
+        notes += note_unicode_forms(manifest["path"])
         if self.listing:
-            return said
+            return notes
         known, lists = set(manifest["path"]), self.list_files(folder)
         left_out = [shown(path) for path in _files(folder) if path not in known and folder / path not in lists]
         if left_out:
-            said.append(f"{counted(len(left_out), 'file')} skipped, not an image of a class, first {left_out[0]}")
-        return said
+            notes.append(f"{counted(len(left_out), 'file')} skipped, not an image of a class, first {left_out[0]}")
+        return notes
 
     def divide(self, folder: Path, manifest: pd.DataFrame, name: str) -> tuple[ClassList, frozenset[str] | None]:
         """Return Old and New classes, and the paths of D^l if the labelled file lists images.

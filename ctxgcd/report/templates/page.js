@@ -40,7 +40,7 @@ for (const figure of document.querySelectorAll(".embedding")) {
     ring.setAttribute("cx", x);
     ring.setAttribute("cy", y);
     const of = Object.entries(colourings).map(([name, { labels, of }]) => `${name}: ${labels[of[number]]}`);
-    tip.querySelector(".said").textContent = [...of, texts[number]].join("\n");
+    tip.querySelector(".tip-text").textContent = [...of, texts[number]].join("\n");
     if (sheet) {
       const image = tip.querySelector("img");
       image.style.left = `${-sheet.side * (number % sheet.columns)}px`;

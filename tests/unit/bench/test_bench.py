@@ -1,4 +1,4 @@
-"""The bench's bookkeeping: rates, ratios, parts of a step, operations, figures. What it measures is not tested here."""
+"""The bench: rates, ratios, parts of a step, operations, figures. The measured values are not tested."""
 
 from __future__ import annotations
 
@@ -37,12 +37,12 @@ def five_a_unit(folder: Path, n: int, device: torch.device) -> float:
 def test_rates_ratios_and_memory(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     fast = Work("fast", "images/s", (10,), nothing, two_seconds, five_a_unit, plain=4)
     small = Work("small", "MiB", (4,), nothing, two_seconds, five_a_unit, least=8, plain=4, of_memory=True)
-    held = bytearray(1000 * 2**20)  # by this process: no part of what those it starts use
+    held = bytearray(1000 * 2**20)  # by this process only, not by its child processes
     held[::4096] = b"x" * len(held[::4096])
     rows = bench([fast, small], tmp_path / "bench" / "steps.csv", 2.0, CPU)
     written = pd.read_csv(tmp_path / "bench" / "steps.csv")
     assert list(written) == WORK_COLUMNS
-    assert written.n.tolist() == [20, 8]  # twice as many as asked for, by `scale`
+    assert written.n.tolist() == [20, 8]  # twice the size, by `scale`
     assert written.ours[0] == 20 / 2.0
     assert written.reference[0] == 0.2
     assert written.ratio[0] == 50.0
@@ -52,7 +52,7 @@ def test_rates_ratios_and_memory(tmp_path: Path, capsys: pytest.CaptureFixture[s
     assert len(rows) == len(capsys.readouterr().out.splitlines()) == 2
 
 
-def test_a_clock_tells_inner_parts_apart() -> None:
+def test_a_clock_excludes_nested_parts() -> None:
     clock = Clock(CPU)
     inner = clock.wrap("inner", lambda: time.sleep(0.05))
     outer = clock.wrap("outer", lambda: (inner(), time.sleep(0.02), inner(), 7)[-1])
@@ -74,7 +74,7 @@ def test_steps_have_the_papers_batches_on_a_gpu(monkeypatch: pytest.MonkeyPatch)
 
 
 @pytest.mark.slow
-def test_operations_of_a_view_and_what_share_of_a_card_they_are() -> None:
+def test_operations_of_a_view_and_utilisation_of_a_gpu() -> None:
     tokens, width = 197, 768
     block = tokens * 12 * width**2 + 2 * tokens**2 * width  # qkv and projection, MLP; both products of attention
     trunk = 2 * (11 * block + 196 * width * 768)

@@ -1,4 +1,4 @@
-"""Damaged, odd and hostile data that was once taken silently or ended in a traceback."""
+"""Damaged, odd and malicious data that was once accepted silently or ended in a traceback."""
 
 from __future__ import annotations
 
@@ -139,7 +139,7 @@ def test_official_data_is_refused_in_one_sentence(
 
 
 @pytest.mark.parametrize("file", ["images", "image_class_labels", "train_test_split"])
-def test_a_byte_order_mark_and_dos_lines_do_no_harm(official: Path, tmp_path: Path, file: str) -> None:
+def test_byte_order_marks_and_dos_line_ends_are_accepted(official: Path, tmp_path: Path, file: str) -> None:
     folder = Path(shutil.copytree(official / "cub", tmp_path / "cub"))
     before = READERS["cub"].manifest(folder)
     path = folder / CUB / f"{file}.txt"
@@ -188,7 +188,7 @@ def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     }
 
 
-def test_linked_folders_count_and_are_watched(own: dict[str, Any], tmp_path: Path) -> None:
+def test_linked_folders_are_part_of_the_data_and_the_fingerprint(own: dict[str, Any], tmp_path: Path) -> None:
     folder = tmp_path / "own"
     (folder / "ant").rename(tmp_path / "elsewhere")
     (folder / "ant").symlink_to(tmp_path / "elsewhere")
@@ -200,7 +200,7 @@ def test_linked_folders_count_and_are_watched(own: dict[str, Any], tmp_path: Pat
     assert data_fingerprint("mine", own) != before
 
 
-def test_other_bytes_of_the_same_size_and_time_are_seen(own: dict[str, Any], tmp_path: Path) -> None:
+def test_changed_bytes_of_the_same_size_and_time_are_detected(own: dict[str, Any], tmp_path: Path) -> None:
     image = tmp_path / "own" / "bee" / "0.png"
     before, times = data_fingerprint("mine", own), image.stat()
     content = bytearray(image.read_bytes())
@@ -211,7 +211,7 @@ def test_other_bytes_of_the_same_size_and_time_are_seen(own: dict[str, Any], tmp
 
 
 @pytest.mark.parametrize("content", ["[]", "null", '"x"', "{}", '{"fingerprint": null}', "torn"])
-def test_damaged_records_are_no_records(own: dict[str, Any], tmp_path: Path, content: str) -> None:
+def test_damaged_records_are_ignored(own: dict[str, Any], tmp_path: Path, content: str) -> None:
     before = data_fingerprint("mine", own)
     for file in FINGERPRINTS.iterdir():
         file.write_text(content)
@@ -223,7 +223,7 @@ def test_damaged_records_are_no_records(own: dict[str, Any], tmp_path: Path, con
     assert data_fingerprint("mine", own) == ABSENT
 
 
-def test_a_cache_that_cannot_be_written_is_done_without(own: dict[str, Any]) -> None:
+def test_a_cache_that_cannot_be_written_is_skipped(own: dict[str, Any]) -> None:
     FINGERPRINTS.parent.mkdir()
     FINGERPRINTS.write_text("no folder")
     assert data_fingerprint("mine", own) == data_fingerprint("mine", own) != ABSENT
@@ -251,24 +251,24 @@ def test_odd_listings(own: dict[str, Any], tmp_path: Path, listing: str, words: 
 
 
 def test_all_names_that_are_not_utf8_are_listed(own: dict[str, Any], tmp_path: Path) -> None:
-    """Leaving them out would make another data set. Of a class with such a name its images are not listed too."""
+    """Skipping them would change the dataset. The images of a class with such a name are not listed."""
     folder = tmp_path / "own"
     for number in (2, 1):
         shutil.copy(folder / "bee" / "0.png", os.fsencode(folder / "bee") + b"/\xff%d.png" % number)
     shutil.copytree(folder / "ant", os.fsdecode(os.fsencode(folder) + b"/k\xe4fer"))
-    said = check_section(own).problem
-    assert "CSV: 'k\\xe4fer', 'bee/\\xff1.png', 'bee/\\xff2.png'; rename these files or classes" in said
+    message = check_section(own).problem
+    assert "CSV: 'k\\xe4fer', 'bee/\\xff1.png', 'bee/\\xff2.png'; rename these files or classes" in message
     assert data_fingerprint("mine", own) == ABSENT
 
 
-def test_files_that_are_no_image_may_have_any_name(own: dict[str, Any], tmp_path: Path) -> None:
+def test_files_other_than_images_can_have_any_name(own: dict[str, Any], tmp_path: Path) -> None:
     Path(os.fsdecode(os.fsencode(tmp_path / "own") + b"/bee/\xff.txt")).touch()
     result = check_section(own)
     assert result.ready
     assert result.remarks == ["1 file skipped, not an image of a class, first bee/\\xff.txt"]
 
 
-def test_a_class_of_the_test_part_alone_is_refused(own: dict[str, Any], tmp_path: Path) -> None:
+def test_a_class_only_in_the_test_part_is_refused(own: dict[str, Any], tmp_path: Path) -> None:
     parts = tmp_path / "parts"
     shutil.copytree(tmp_path / "own", parts / "train")
     (parts / "test").mkdir()
@@ -277,11 +277,11 @@ def test_a_class_of_the_test_part_alone_is_refused(own: dict[str, Any], tmp_path
     assert "class 'bee' has images only in the test part" in check_section(own | {"path": str(parts)}).problem
 
 
-def test_what_the_split_would_refuse_is_told_by_the_check(own: dict[str, Any]) -> None:
+def test_the_data_check_reports_what_the_split_would_refuse(own: dict[str, Any]) -> None:
     assert "gives no labelled image" in check_section(own | {"labelled_share": 0.1}).problem
 
 
-def test_a_labelled_class_without_a_labelled_image_is_said(own: dict[str, Any], tmp_path: Path) -> None:
+def test_a_labelled_class_without_a_labelled_image_is_reported(own: dict[str, Any], tmp_path: Path) -> None:
     (tmp_path / "own" / "labelled.txt").write_text("cat\nbee\n", encoding="utf-8")
     for number in (1, 2, 3):
         (tmp_path / "own" / "bee" / f"{number}.png").unlink()
@@ -306,7 +306,7 @@ def test_images_among_results_are_refused(own: dict[str, Any], tmp_path: Path) -
         ({"classes": True}, ["benchmarks.mine.classes"]),
     ],
 )
-def test_wrong_values_name_their_place(
+def test_errors_of_values_contain_their_location(
     committed: dict[str, Any], own: dict[str, Any], change: dict[str, Any], words: list[str]
 ) -> None:
     entry = {k: v for k, v in own.items() if k not in {"benchmark", "seed", "labelled_share"}} | change
@@ -314,10 +314,10 @@ def test_wrong_values_name_their_place(
     committed["benchmarks"]["mine"] = entry
     with pytest.raises(UserError) as raised:
         parse(committed)
-    said = str(raised.value)
-    assert all(word in said for word in words)
-    assert "Images" not in said
-    assert "literal" not in said
+    message = str(raised.value)
+    assert all(word in message for word in words)
+    assert "Images" not in message
+    assert "literal" not in message
 
 
 @pytest.mark.parametrize(
@@ -330,7 +330,7 @@ def test_wrong_values_name_their_place(
         ("", "expected a folder"),
     ],
 )
-def test_places_of_another_kind_are_refused(places: Any, words: str) -> None:
+def test_locations_of_another_type_are_refused(places: Any, words: str) -> None:
     with pytest.raises(UserError, match=words):
         use_places(places, {"cub", "scars"})
 

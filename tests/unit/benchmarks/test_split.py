@@ -39,7 +39,7 @@ def split_of(manifest: pd.DataFrame, class_list: ClassList, drawn_order: bool = 
 
 
 def positions_of_labelled(split: pd.DataFrame) -> np.ndarray:
-    """Return the places of D^l among the training images of old classes in canonical order."""
+    """Return the positions of D^l among the training images of old classes in canonical order."""
     train_old = split[(split["part"] == "train") & (split["old"] == 1)]["id"].sort_values().to_numpy()
     return np.searchsorted(train_old, split[split["role"] == "labelled"]["id"])
 
@@ -162,7 +162,7 @@ def test_rows_ids_and_class_ids() -> None:
     assert positions_of_labelled(split).tolist() == draw.tolist()
 
 
-def test_order_of_the_draw_changes_places_only() -> None:
+def test_the_order_of_the_draw_changes_only_positions() -> None:
     manifest = synthetic(TOY, 100, 100)
     drawn, canonical = split_of(manifest, TOY, drawn_order=True), split_of(manifest, TOY)
     assert drawn["id"].tolist() != canonical["id"].tolist()
@@ -173,7 +173,7 @@ def test_order_of_the_draw_changes_places_only() -> None:
 
 
 def test_another_numbering_of_the_raw_classes_changes_nothing() -> None:
-    """Old and New are what the images' true classes are, whatever numbers these have in the files."""
+    """Old and New depend on the true classes, not on their numbers in the files."""
     manifest = synthetic(TOY, 40, 60, 12)
     number = np.random.RandomState(3).permutation(TOY.classes)
     renamed = manifest.assign(class_id=number[manifest["class_id"]])

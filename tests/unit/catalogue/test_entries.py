@@ -24,7 +24,7 @@ from ctxgcd.tables.display import method_name
 from ctxgcd.tables.published import published_value
 from tests.helpers.params import edited
 from tests.helpers.places import ROOT
-from tests.helpers.refusals import told
+from tests.helpers.refusals import error_of
 
 
 class Louder:
@@ -36,7 +36,7 @@ class Louder:
 
 def test_a_modifier_is_a_word_of_a_row(params: Params, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(entries.MODIFIERS, "louder", entries.Modifier("Louder", f"{__name__}.Louder"))
-    assert "unknown modifier 'lauder'; did you mean 'louder'?" in told(lambda: parse_row("simgcd+lauder"))
+    assert "unknown modifier 'lauder'; did you mean 'louder'?" in error_of(lambda: parse_row("simgcd+lauder"))
     name = parse_row("full-paper+louder+k=5-without-n")
     assert (name.modifiers, name.overrides, name.terms) == (["louder"], {"k": 5}, ["L_c"])
     plain, louder = (resolve(params, "fashion", row, 0) for row in ("simgcd", "simgcd+louder"))
@@ -44,7 +44,7 @@ def test_a_modifier_is_a_word_of_a_row(params: Params, monkeypatch: pytest.Monke
     assert identity(plain) != identity(louder)
     changed = entries.load("simgcd", ["louder"])(louder)
     assert changed.learning_rate(3) == 2 * entries.load("simgcd")(plain).learning_rate(3)
-    assert "sets a parameter twice" in told(lambda: parse_row("simgcd+louder+louder"))
+    assert "sets a parameter twice" in error_of(lambda: parse_row("simgcd+louder+louder"))
     monkeypatch.setitem(entries.MODIFIERS, "lou", entries.Modifier("Lou", f"{__name__}.Louder"))
     assert (
         method_name("full-paper+louder+k=5+lou-without-n") == "Full method (paper) + Louder + Lou, without L_n, k = 5"
@@ -96,14 +96,14 @@ def test_terms_of_any_method_can_be_left_out(with_margin: Params) -> None:
     assert [p["context_terms"] for p in found.values()] == [["margin"], ["margin"], []]
     assert [method_name(row) for row in found] == ["Margins", "Margins, weight 0", "Margins, without wide margin"]
     for row in ("margin2-without-n", "margin2-paper"):
-        assert "write METHOD[+key=value...][-without-m|-zero]" in told(lambda row=row: parse_row(row))  # type: ignore[misc]
+        assert "write METHOD[+key=value...][-without-m|-zero]" in error_of(lambda row=row: parse_row(row))  # type: ignore[misc]
 
 
-def test_what_an_entry_computes_sees_values_at_their_defaults(with_margin: Params) -> None:
+def test_functions_of_an_entry_see_default_values(with_margin: Params) -> None:
     p = resolve(with_margin, "cub", "margin2", 0)
     assert "wide" not in p
-    assert "wide is too large" in told(lambda: resolve(with_margin, "cub", "margin2+wide=10", 0))
-    assert "wide is 8" in told(lambda: resolve(with_margin, "cub", "margin2+wide=8", 0))
+    assert "wide is too large" in error_of(lambda: resolve(with_margin, "cub", "margin2+wide=10", 0))
+    assert "wide is 8" in error_of(lambda: resolve(with_margin, "cub", "margin2+wide=8", 0))
     run = "results/runs/cub/margin2/seed0/metrics.json"
     assert targets.check(with_margin, [run]) == ["cub/margin2: wide is 3"]
     assert images_around(p, 2) == 6
@@ -122,7 +122,7 @@ def test_a_method_reads_the_sections_of_all_that_it_extends(with_margin: Params)
     assert (p["restarts"], p["lambda_m"], p["wide"], p["student_temperature"]) == (1, 0.5, 4, 0.1)
 
 
-def test_values_at_their_defaults_are_no_part_of_an_identity(committed: dict[str, Any]) -> None:
+def test_default_values_are_not_part_of_an_identity(committed: dict[str, Any]) -> None:
     for row in ("gcd", "simgcd", "full-paper"):
         before = resolve(parse(committed), "cub", row, 0)
         assert not {"tail", "loss_group", "info_nce_weight", "sup_con_weight"} & before.keys()
@@ -146,19 +146,19 @@ def test_rows_of_a_table(committed: dict[str, Any]) -> None:
     assert tables.table_rows(params, "main", "cifar10") == params.rows.main
     assert tables.table_rows(params, "ablation", "cub") == ["simgcd", "full-mended"]
     assert set(tables.table_pairs(params, "statistics", "cub")) == {"gcd+lr=0.05", "full-mended"}
-    assert "did you mean 'main_ssb'?" in told(lambda: edited(committed, "rows_of", {"main_sb": ["simgcd"]}))
+    assert "did you mean 'main_ssb'?" in error_of(lambda: edited(committed, "rows_of", {"main_sb": ["simgcd"]}))
     committed["rows_of"] = {"main_ssb": ["simgdc"]}
-    assert "did you mean 'simgcd'?" in told(lambda: targets.check(parse(committed), ["demo"]))
+    assert "did you mean 'simgcd'?" in error_of(lambda: targets.check(parse(committed), ["demo"]))
 
 
-def test_a_method_without_its_section_is_refused_when_it_is_asked_for(committed: dict[str, Any]) -> None:
-    """Values of named settings and of benchmarks may stay; they are checked as ever."""
+def test_a_method_without_its_section_is_refused_when_requested(committed: dict[str, Any]) -> None:
+    """Values in named settings and benchmarks can remain; they are still checked."""
     del committed["methods"]["gcd"]
     params = parse(committed)
     with pytest.raises(UserError, match=r"settings\.stated\.gcd\.info_nce_temperature: .* found 'x'$"):
         edited(copy.deepcopy(committed), "settings.stated.gcd.info_nce_temperature", "x")
     assert resolve(params, "cub", "full-paper", 0)["k"] == 10
-    assert "params.yaml: methods.gcd is missing; add it with the keys projector" in told(
+    assert "params.yaml: methods.gcd is missing; add it with the keys projector" in error_of(
         lambda: resolve(params, "cub", "gcd", 0)
     )
 
@@ -168,7 +168,7 @@ def test_names_of_methods_may_hold_digits_and_underscores(params: Params, monkey
     assert resolve(params, "fashion", "hyp_2+lr=0.05", 0)["method"] == "hyp_2"
 
 
-def test_every_entry_is_a_class_that_reads_what_it_says(params: Params) -> None:
+def test_every_entry_has_a_class_that_reads_its_values(params: Params) -> None:
     for name, entry in entries.METHODS.items():
         made = entries.load(name)
         rows = [f"{name}-{variant}" for variant in entry.variants] or [name]

@@ -1,4 +1,4 @@
-"""The `ctxgcd` command: what all commands promise, and `diff`."""
+"""The `ctxgcd` command: conventions of all commands, and `diff`."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def ctxgcd(*words: str, at: Path = ROOT) -> subprocess.CompletedProcess[str]:
 
 
 def shell(script: str, at: Path) -> subprocess.CompletedProcess[str]:
-    """Run a bash script, any failure of which ends it, in which `ctxgcd` is the command."""
+    """Run a bash script with `ctxgcd` as a command; the script ends at the first failure."""
     head = f'set -euo pipefail\nctxgcd() {{ {sys.executable} -m ctxgcd "$@"; }}\n'
     return subprocess.run(
         ["bash", "-c", head + script],
@@ -47,7 +47,7 @@ def shell(script: str, at: Path) -> subprocess.CompletedProcess[str]:
 
 @pytest.fixture
 def place(tmp_path: Path) -> Path:
-    """A folder that holds what the examples name."""
+    """A folder with the files named in the examples."""
     shutil.copy(ROOT / "params.yaml", tmp_path)
     for folder in ("results/runs/fashion/simgcd/seed0", "results/splits", ".zfunc", ".config/fish/completions"):
         (tmp_path / folder).mkdir(parents=True)
@@ -104,13 +104,13 @@ def test_refused(params: Params, names: tuple[str, str], benchmark: str | None, 
     assert "\n" not in str(raised.value)
 
 
-def test_away_from_the_project(tmp_path: Path) -> None:
+def test_outside_the_project(tmp_path: Path) -> None:
     done = ctxgcd("diff", "default", "scripts", at=tmp_path)
     assert done.returncode == 2
     assert done.stderr == "error: params.yaml does not exist; run the command from the folder that contains it\n"
 
 
-# -- what all commands promise ---------------------------------------------------------------------------
+# -- conventions of all commands ---------------------------------------------------------------------------
 
 
 def test_version_and_help() -> None:
@@ -150,7 +150,7 @@ def test_the_examples_of_every_help_run(command: ModuleType, place: Path) -> Non
         (["diff", "a", "b", "--jsn"], "unrecognized arguments: --jsn; see ctxgcd --help"),
     ],
 )
-def test_a_mistake_is_one_line_and_status_2(tmp_path: Path, words: list[str], message: str) -> None:
+def test_invalid_input_prints_one_line_and_exits_with_status_2(tmp_path: Path, words: list[str], message: str) -> None:
     done = ctxgcd(*words, at=tmp_path)
     assert (done.returncode, done.stdout, done.stderr) == (2, "", f"error: {message}\n")
 
@@ -170,7 +170,7 @@ def test_results_on_stdout_and_remarks_on_stderr(place: Path) -> None:
 
 @pytest.mark.slow
 def test_a_name_is_shown_on_one_line(place: Path) -> None:
-    """Line ends and other control characters of names are escaped for people, and kept for programs."""
+    """Line breaks and other control characters in names are escaped in text output, but not in JSON."""
     odd = "a\n\x1b[31mb"
     (place / "predictions.csv").write_text(PREDICTED.replace("1.jpg,0", f'1.jpg,"{odd}"') + f'"{odd}.jpg",0\n')
     people, programs = (
@@ -268,7 +268,7 @@ def test_a_terminal_gets_a_bar_and_a_pipe_lines() -> None:
     assert lines[-1] == "error: what comes next"
 
 
-def test_help_is_there_at_once() -> None:
+def test_help_is_fast() -> None:
     def seconds(command: list[str]) -> float:
         before = resource.getrusage(resource.RUSAGE_CHILDREN)
         subprocess.run(command, env=ENVIRONMENT, cwd=ROOT, capture_output=True, check=True)

@@ -1,4 +1,4 @@
-"""K estimated from the labels of D^l alone."""
+"""Estimation of K from the labels of D^l only."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def labelled_half(truth: NDArray[np.int64], old: int) -> NDArray[np.int64]:
 def test_separate_classes_are_counted() -> None:
     features, truth = blobs(20, 30)
     k, tried = estimate_k(features, labelled_half(truth, 15), **HOW | {"most": 200})
-    # With more clusters than classes the old ones break apart; with fewer, some may still be whole.
+    # With more clusters than classes the old classes are divided; with fewer, some may be complete.
     assert tried[k] == max(tried.values())
     assert k == min(n for n in tried if tried[n] == tried[k])
     assert abs(k - 20) <= 4  # k-means itself merges and splits a few of 20 classes
@@ -82,7 +82,7 @@ def test_files(tmp_path: Path) -> None:
     split["part"] = np.where(split.role == "test", "test", "train")
     shuffled = split.sample(frac=1, random_state=0)
     far = features.copy()
-    far[70:] = 1e6  # the test part takes no part
+    far[70:] = 1e6  # the test part is not used
     estimate_to(tmp_path / "k.json", tmp_path / "k.csv", shuffled, far, code="", **HOW)
     content = json.loads((tmp_path / "k.json").read_text())
     tried = pd.read_csv(tmp_path / "k.csv")

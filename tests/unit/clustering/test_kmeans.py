@@ -45,8 +45,8 @@ def test_kmeans_refuses(clusters: int) -> None:
         kmeans(blobs(5, 20)[0], clusters, restarts=1, seed=0, threads=1)
 
 
-def test_images_that_are_alike_are_told_once(capfd: pytest.CaptureFixture[str]) -> None:
-    """scikit-learn warns of every start; here one sentence says it."""
+def test_the_note_on_equal_images_is_printed_once(capfd: pytest.CaptureFixture[str]) -> None:
+    """scikit-learn warns at every start; one note replaces these warnings."""
     note_empty_clusters.cache_clear()
     for clusters in (2, 3):
         labels, _ = kmeans(np.ones((30, 4)), clusters, restarts=3, seed=0, threads=1)

@@ -20,7 +20,7 @@ def test_nearest_of_some_rows_are_those_of_all(own: slice) -> None:
 
 
 def slow_nearest(features: Tensor, k: int) -> list[list[int]]:
-    """Rank by falling similarity, then by index, with Python's stable sort."""
+    """Sort by decreasing similarity, then by index, with Python's stable sort."""
     similarity = (features @ features.T).tolist()
     n = len(similarity)
     return [sorted((j for j in range(n) if j != i), key=lambda j: -similarity[i][j])[:k] for i in range(n)]

@@ -1,4 +1,4 @@
-"""Semi-supervised k-means against loops, and in the corners where the published code gives NaN."""
+"""Semi-supervised k-means against loops, and in degenerate cases where the published code gives NaN."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def test_one_run_against_loops(seed: int) -> None:
 def test_blobs_are_found_and_labelled_rows_stay() -> None:
     features, truth = blobs(6, 20)
     labels = half_labelled(truth, 3)
-    labels[0] = 1  # a labelled row far from its class stays there all the same
+    labels[0] = 1  # a labelled row far from its class stays in it
     found, centres = semi_supervised_kmeans(features, labels, 6, restarts=10, iterations=50, seed=0)
     known = labels >= 0
     assert torch.equal(found[known], labels[known])

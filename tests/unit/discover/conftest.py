@@ -1,4 +1,4 @@
-"""One discovery, of which the tests of this folder look at results."""
+"""A discovery whose results are used by the tests of this folder."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.helpers.discovery import Place, make_place
 
 @contextmanager
 def one_core() -> Iterator[None]:
-    """Such small work is faster on one thread, also in processes that are started."""
+    """Small computations are faster with one thread, also in child processes."""
     before = os.sched_getaffinity(0)
     os.sched_setaffinity(0, {min(before)})
     yield
@@ -35,7 +35,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Place:
 
 @pytest.fixture(scope="session")
 def found(place: Place) -> dict[str, Any]:
-    """A discovery in `out`, inside the folder of the images: what api.discover returned."""
+    """The return value of api.discover for a discovery in `out`, inside the folder of the images."""
     with one_core():  # this fixture is made before that of the module
         return place.discover("photos/out")
 

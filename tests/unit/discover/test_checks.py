@@ -10,14 +10,14 @@ from typing import Any
 import pytest
 
 from ctxgcd.cli.command import main
-from ctxgcd.discover.checks import ask
+from ctxgcd.discover.checks import checked_request
 from ctxgcd.errors import UserError
 from tests.helpers.discovery import MODEL, Place, table
 from tests.helpers.layouts import Painter
 
 
 @pytest.mark.slow
-def test_one_labelled_class_of_a_handful_of_images(place: Place, tmp_path: Path) -> None:
+def test_one_labelled_class_with_few_images(place: Place, tmp_path: Path) -> None:
     painter = Painter(2)
     for number in range(5):
         painter.save(tmp_path / "photos" / f"{number}.png", number % 2, 20, 30)
@@ -51,15 +51,15 @@ def test_the_weight_of_equal_sizes(place: Place, tmp_path: Path) -> None:
     """--balance is the entropy term's weight."""
     how = {"classes": 4, "preset": "quick", "backbone": MODEL, "weights": str(place.root / "backbone.pth"), "size": 32}
     paths = place.root / "photos", place.root / "labels.csv", tmp_path / "out"
-    assert ask(*paths, **how, seed=0, balance=0).values["entropy_weight"] == 0
-    assert ask(*paths, **how, seed=0).values["entropy_weight"] > 0
+    assert checked_request(*paths, **how, seed=0, balance=0).values["entropy_weight"] == 0
+    assert checked_request(*paths, **how, seed=0).values["entropy_weight"] > 0
     for wrong in (-0.5, float("nan"), float("inf")):
         with pytest.raises(UserError, match=f"--balance is {wrong}; give a number of 0 or more"):
-            ask(*paths, **how, seed=0, balance=wrong)
+            checked_request(*paths, **how, seed=0, balance=wrong)
 
 
-def test_what_a_camera_and_a_careless_hand_leave(place: Place, tmp_path: Path) -> None:
-    """Links to nowhere, kinds that are not read, a class without a readable image, names that differ in case."""
+def test_odd_files_in_a_folder_of_images(place: Place, tmp_path: Path) -> None:
+    """Broken links, unsupported formats, a class without a readable image, names that differ in case."""
     painter, photos = Painter(3), tmp_path / "photos"
     for number in range(8):
         painter.save(photos / f"{number}.png", number % 2, 20, 30)
@@ -79,7 +79,7 @@ def test_what_a_camera_and_a_careless_hand_leave(place: Place, tmp_path: Path) -
 
 
 @pytest.mark.slow
-def test_nothing_is_written_over(
+def test_nothing_is_overwritten(
     place: Place, out: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     shutil.copytree(place.root / "photos" / "deep", tmp_path / "few")
@@ -104,7 +104,7 @@ def test_nothing_is_written_over(
         place.discover(str(tmp_path / "file"))
 
 
-def test_a_folder_of_other_files_is_left_alone(place: Place) -> None:
+def test_a_folder_with_other_files_is_refused_unchanged(place: Place) -> None:
     for out in ("photos", "."):
         with pytest.raises(UserError, match="contains other files; give a new or empty folder"):
             place.discover(out)

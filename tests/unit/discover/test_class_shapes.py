@@ -1,4 +1,4 @@
-"""Classes that look like one or like several, on points whose angles are known."""
+"""Similar classes and mixed classes, for points with known angles."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def at(*degrees: float) -> np.ndarray:
 
 
 def test_pairs_of_similar_classes() -> None:
-    """Means at 0, 10, 40 and 100 degrees; classes 0 and 1 are known, so their pair is not told."""
+    """Means at 0, 10, 40 and 100 degrees; classes 0 and 1 are known, so their pair is not returned."""
     features, classes = at(0, 9, 11, 40, 40, 40, 100), np.array([0, 1, 1, 2, 2, 2, 3])
     pairs = similar_pairs(features, classes, known=2)
     assert [(pair.first, pair.second) for pair in pairs] == [(2, 1), (2, 0), (2, 3), (1, 3), (0, 3)]
@@ -32,7 +32,7 @@ def test_pairs_leave_out_empty_classes() -> None:
 
 
 def test_classes_of_two_kinds() -> None:
-    """A class with kinds at 0 and 60 degrees comes before one that lies within 20 degrees; small ones are left out."""
+    """A class with kinds at 0 and 60 degrees comes before one within 20 degrees; small classes are left out."""
     count = LEAST_IMAGES
     wide = at(*np.linspace(-1, 1, count), *np.linspace(59, 61, count // 2))
     narrow, few = at(*np.linspace(0, 20, count)), at(0, 90)

@@ -1,4 +1,4 @@
-"""`discover`, `predict` and `export` as commands: what they print, and mistakes before torch is loaded."""
+"""The commands `discover`, `predict` and `export`: their output, and errors before torch is loaded."""
 
 from __future__ import annotations
 
@@ -54,8 +54,8 @@ def test_commands_refuse(
     assert re.search(problem, capsys.readouterr().err.splitlines()[-1])
 
 
-def test_a_mistake_is_told_before_torch_is_loaded(tmp_path: Path) -> None:
-    """That takes seconds; so do packing and features, before which weights that do not fit are told."""
+def test_invalid_arguments_are_refused_before_torch_is_loaded(tmp_path: Path) -> None:
+    """Loading torch takes seconds. Weights that do not fit are reported before packing and features."""
     Image.new("RGB", (9, 9)).save(tmp_path / "a.png")
     Image.new("RGB", (9, 9), "red").save(tmp_path / "b.png")
     for name, lines in {"one.csv": "a.png,ant", "none.csv": "", "all.csv": "a.png,ant\nb.png,bee"}.items():
@@ -76,9 +76,9 @@ def test_a_mistake_is_told_before_torch_is_loaded(tmp_path: Path) -> None:
         "import io, json, sys\nfrom contextlib import redirect_stderr\nfrom ctxgcd.cli.command import main\n"
         "for problem, words in json.loads(sys.argv[1]).items():\n"
         "    sys.argv = ['ctxgcd', *words]\n"
-        "    with redirect_stderr(io.StringIO()) as told:\n"
+        "    with redirect_stderr(io.StringIO()) as errors:\n"
         "        try: main()\n"
-        "        except SystemExit as end: print(end.code, problem in told.getvalue(), 'torch' in sys.modules)\n"
+        "        except SystemExit as end: print(end.code, problem in errors.getvalue(), 'torch' in sys.modules)\n"
     )
     command = [sys.executable, "-c", code, json.dumps(refused)]
     done = subprocess.run(command, cwd=tmp_path, env=ENVIRONMENT, capture_output=True, text=True, check=True)
@@ -145,10 +145,10 @@ TO = ("discover photos --labels l.csv --classes 2 --out", "predict model photos 
         ("evaluate l.csv locked/l.csv", "locked/l.csv cannot be read (Permission denied)"),
     ],
 )
-def test_what_the_file_system_refuses_is_one_sentence_before_torch_is_loaded(
+def test_errors_of_the_file_system_are_reported_before_torch_is_loaded(
     tmp_path: Path, words: str, problem: str
 ) -> None:
-    """Permissions bind root too, once it gives up the capability to ignore them."""
+    """The process drops the capability of root to ignore permissions."""
     for name in ("photos", "locked", "shut", "model"):
         (tmp_path / name).mkdir()
     for name in ("a.png", "b.png"):
@@ -170,7 +170,7 @@ def test_what_the_file_system_refuses_is_one_sentence_before_torch_is_loaded(
     (tmp_path / "locked").chmod(0o755)
 
 
-def test_weights_that_do_not_fit_are_told_before_packing(place: Place, tmp_path: Path) -> None:
+def test_weights_that_do_not_fit_are_reported_before_packing(place: Place, tmp_path: Path) -> None:
     torch.save({"conv.weight": torch.zeros(1)}, tmp_path / "other.pth")
     with pytest.raises(UserError, match=f"other.pth' for {MODEL} on images of 32 pixels do not fit"):
         place.discover(str(tmp_path / "out"), weights=tmp_path / "other.pth")
@@ -183,10 +183,10 @@ def test_the_command_prints_progress_on_stderr_and_results_on_stdout(
     photos, made = place.root / "photos", tmp_path / "new.csv"
     monkeypatch.setattr(sys, "argv", ["ctxgcd", "predict", str(out / "model"), str(photos), "--out", str(made)])
     main()
-    said = capsys.readouterr()
-    assert re.fullmatch(r"51 images classified, \d+ of them none of these classes .*new.csv\n", said.out)
-    assert "classified: 51 of 51 images" in said.err
-    assert "note: broken.jpg is skipped" in said.err
+    output = capsys.readouterr()
+    assert re.fullmatch(r"51 images classified, \d+ of them none of these classes .*new.csv\n", output.out)
+    assert "classified: 51 of 51 images" in output.err
+    assert "note: broken.jpg is skipped" in output.err
     assert len(table(made)) == 51
 
 

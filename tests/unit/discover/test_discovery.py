@@ -1,4 +1,4 @@
-"""Discovering the classes of people's own images: what is written, and what an interrupted call resumes."""
+"""Discoveries: their results, and resuming of interrupted calls."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_predictions_of_every_unlabelled_image(place: Place, found: dict[str, An
 
 
 def test_a_discovery_is_scored_as_the_docs_say(place: Place, out: Path, tmp_path: Path) -> None:
-    """Against the truth of all images, with its labels as the list of Old classes."""
+    """Compared with the true classes of all images, with its labels as the list of Old classes."""
     truth = pd.DataFrame(
         {"path": list(place.truth), "class": [(*KNOWN, "tulip", "daisy")[k] for k in place.truth.values()]}
     )
@@ -93,7 +93,7 @@ def test_report(found: dict[str, Any], out: Path) -> None:
     assert "1 line without a class skipped" in page
 
 
-def test_every_value_is_kept(out: Path) -> None:
+def test_every_value_is_stored(out: Path) -> None:
     kept = yaml.safe_load((out / "model/params.yaml").read_text(encoding="utf-8"))
     assert kept == model.load(out / "model").parameters
     assert kept["batch_size"] == 16
@@ -101,7 +101,7 @@ def test_every_value_is_kept(out: Path) -> None:
     assert kept["epochs"] == STEPS // 4  # four batches of 51 images
 
 
-def test_the_same_again_trains_nothing(place: Place, found: dict[str, Any], out: Path) -> None:
+def test_repeating_a_discovery_trains_nothing(place: Place, found: dict[str, Any], out: Path) -> None:
     before = {name: file_sha256(out / name) for name in ("predictions.csv", "report.html", "model/model.pt")}
     stamp = next((out / "work").glob("images-*/features-*/run-*/finished/run.json")).stat().st_mtime_ns
     (out / "report.html").unlink()  # so the results are made once more, from the finished run
@@ -110,7 +110,7 @@ def test_the_same_again_trains_nothing(place: Place, found: dict[str, Any], out:
     assert next((out / "work").glob("images-*/features-*/run-*/finished/run.json")).stat().st_mtime_ns == stamp
 
 
-def test_a_finished_discovery_is_answered_without_a_write(place: Place, found: dict[str, Any], out: Path) -> None:
+def test_repeating_a_finished_discovery_writes_nothing(place: Place, found: dict[str, Any], out: Path) -> None:
     before = tree(out)
     assert place.discover("photos/out") == found
     assert tree(out) == before
@@ -152,24 +152,24 @@ def test_a_killed_discovery_resumes_to_the_same_result(place: Place, out: Path, 
 
 
 def test_another_setting_or_other_images_start_clean(place: Place, tmp_path: Path, capsys: Any) -> None:
-    """In a copy: with other epochs the features serve again; with another image nothing does."""
+    """In a copy: with other epochs the features are reused; with another image nothing is."""
     mine = tmp_path / "out"
     shutil.copytree(place.root / "photos/out", mine, symlinks=True)
     place.discover(str(mine), seed=1)
-    said = capsys.readouterr().out
-    assert "with different seed; it is kept until this one is complete" in said
-    assert "cached views" not in said
+    output = capsys.readouterr().out
+    assert "with different seed; it is kept until this one is complete" in output
+    assert "cached views" not in output
     assert len(list(mine.glob("work/images-*/features-*/run-*"))) == 1
     photos = tmp_path / "photos"
     shutil.copytree(place.root / "photos", photos, symlinks=True, ignore=shutil.ignore_patterns("out"))
     os.utime(photos / "deep/er/000.jpg", (1, 1))
     with pytest.raises(UserError, match="--classes is 90: 88 new classes cannot be found among 43 unlabelled images"):
         place.discover(str(mine), folder=photos, classes=90)
-    assert (mine / "predictions.csv").exists()  # refused before anything was touched
+    assert (mine / "predictions.csv").exists()  # refused before anything was changed
     place.discover(str(mine), folder=photos)
-    said = capsys.readouterr().out
-    assert "with different images, seed" in said
-    assert "cached views" in said
+    output = capsys.readouterr().out
+    assert "with different images, seed" in output
+    assert "cached views" in output
     assert len(list(mine.glob("work/images-*"))) == 1
 
 
@@ -207,10 +207,10 @@ def test_a_refused_request_leaves_the_results(
     assert place.discover(str(mine)) == found
 
 
-def test_a_stopped_request_leaves_the_results_of_the_old_one(
+def test_an_interrupted_request_keeps_the_earlier_results(
     place: Place, found: dict[str, Any], tmp_path: Path, capsys: Any
 ) -> None:
-    """Ctrl-C while another one trains: the old one is answered from what is kept, then the other one resumes."""
+    """Ctrl-C while another request trains: the earlier results are still returned, then the other one is resumed."""
     mine = tmp_path / "out"
     shutil.copytree(place.root / "photos/out", mine)
     before = tree(mine)
@@ -234,10 +234,10 @@ def test_a_stopped_request_leaves_the_results_of_the_old_one(
     assert [path.parent for path in begun] == list(mine.glob("work/images-*/features-*/run-*"))
 
 
-def test_room_for_the_training_is_checked(
+def test_disk_space_for_the_training_is_checked(
     place: Place, found: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """In a copy whose images and features are kept: what another seed's training writes is all that is needed."""
+    """In a copy with cached images and features, only the disk space for the training of another seed is required."""
     mine = tmp_path / "out"
     shutil.copytree(place.root / "photos/out", mine)
     usage = shutil.disk_usage(mine)._replace(free=10_000_000)

@@ -40,7 +40,7 @@ def test_export_gives_what_torch_gives(place: Place, out: Path, tmp_path: Path) 
 
 
 @with_onnx
-def test_an_export_overwrites_an_export_alone(out: Path, tmp_path: Path) -> None:
+def test_an_export_overwrites_only_an_export(out: Path, tmp_path: Path) -> None:
     theirs, mine = tmp_path / "labels.csv", tmp_path / "model.onnx"
     theirs.write_text("path,class\n")
     with pytest.raises(
@@ -64,7 +64,7 @@ def test_an_export_that_differs_is_refused(out: Path, tmp_path: Path, monkeypatc
     assert not list(tmp_path.iterdir())
 
 
-def test_export_says_what_to_install(out: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_package_of_export_is_named(out: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(export, "NEEDED", ("json", "onnx_of_the_moon"))
     with pytest.raises(UserError, match=r"not installed; run `pip install onnx_of_the_moon"):
         api.export(out / "model", tmp_path / "model.onnx")

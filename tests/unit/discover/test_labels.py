@@ -77,7 +77,7 @@ def test_all_labelled(place: Place, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("written", "said"),
+    ("written", "message"),
     [
         (["a.jpge"], "labels 1 image that is not in {photos}: line 3 'a.jpge' (did you mean 'a.jpg'?); write paths"),
         (
@@ -89,7 +89,7 @@ def test_all_labelled(place: Place, tmp_path: Path) -> None:
             ["zzzzzzz", "yyyyyyy", "xxxxxxx", "vvvvvvv", "wwwwwww"],
             "labels 5 images that are not in {photos}: line 3 'zzzzzzz', line 4 'yyyyyyy', line 5 'xxxxxxx' and 2 more",
         ),
-        # The file of that name, not the one whose path has the most alike letters.
+        # The file of that name, not the one with the most similar path.
         (["C:\\Users\\me\\photos\\Foto 101.jpg"], "line 3 'C:/Users/me/photos/Foto 101.jpg' (did you mean 'sub/Foto"),
         (
             ["/home/me/photos/sub/Foto 101.jpg"],
@@ -99,17 +99,17 @@ def test_all_labelled(place: Place, tmp_path: Path) -> None:
         (["D:/Foto 103.jpg"], "line 3 'D:/Foto 103.jpg'; write paths relative to that folder"),
     ],
 )
-def test_labels_of_images_that_are_not_there(place: Place, tmp_path: Path, written: list[str], said: str) -> None:
+def test_labels_of_missing_images(place: Place, tmp_path: Path, written: list[str], message: str) -> None:
     there = ("a.jpg", "b.jpg", "Foto 102.jpg", "sub/Foto 101.jpg", "a/d.jpg", "b/d.jpg", "c/d.jpg")
     photos, paths = photos_of(tmp_path / "photos", *there)
     labels = place.labels("path,class\nb.jpg,wren\n" + "".join(f"{path},ant\n" for path in written))
     with pytest.raises(UserError) as raised:
         read_labels(labels, photos, paths)
-    assert said.format(photos=photos) in str(raised.value)
+    assert message.format(photos=photos) in str(raised.value)
 
 
 def test_columns_that_are_swapped(place: Place, tmp_path: Path) -> None:
-    """Two images of one class would be two things said of one image."""
+    """With swapped columns, two images of one class would be two classes of one image."""
     photos, paths = photos_of(tmp_path / "photos", "a.png", "sub/b.png", f"{NFC}.png", "d.png")
     lines = f"Albatros à pieds noirs,./sub/b.png\nAlbatros à pieds noirs,a.png\nwren,{NFD}.png\n"
     with pytest.raises(UserError) as raised:
@@ -144,7 +144,7 @@ def test_labels_as_spreadsheets_save_them(place: Place, text: str) -> None:
     assert read_labels(place.labels(text), place.root / "photos", list(place.truth)) == ({FIRST: "iris"}, [])
 
 
-def test_our_own_predictions_are_no_labels(place: Place, out: Path, tmp_path: Path) -> None:
+def test_predictions_of_discover_are_refused_as_labels(place: Place, out: Path, tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"in predictions.csv, name has the names and class has numbers"):
         place.discover(str(tmp_path / "out"), labels=out / "predictions.csv")
     assert not (tmp_path / "out").exists()
@@ -154,7 +154,7 @@ NFC, NFD = (unicodedata.normalize(form, "Käfer") for form in ("NFC", "NFD"))
 
 
 def photos_of(folder: Path, *paths: str | bytes) -> tuple[Path, list[str]]:
-    """A folder of small images at these paths, and the paths that are read of it."""
+    """Write small images to these paths; return the folder and the paths that are read."""
     for number, path in enumerate(paths):
         file = Path(os.fsdecode(os.fsencode(folder) + b"/" + os.fsencode(path)))
         Painter(number).save(file.with_suffix(".png"), number % 2, 20, 30)
@@ -167,9 +167,11 @@ def test_labels_in_another_unicode_form(place: Place, tmp_path: Path, on_disk: s
     photos, paths = photos_of(tmp_path / on_disk, f"{on_disk}/{on_disk}.png", "a.png", "b.png")
     full = str(photos).replace(on_disk, written)
     labels = place.labels(f"path,class\n./{written}/{written}.png,{NFC}\n{full}/a.png,{NFD}\nb.png,wren\n")
-    of, said = read_labels(labels, photos, paths)
+    of, notes = read_labels(labels, photos, paths)
     assert of == {f"{on_disk}/{on_disk}.png": NFC, "a.png": NFC, "b.png": "wren"}
-    assert said == [f"other.csv: classes written in more than one Unicode form, which count as one class each: '{NFC}'"]
+    assert notes == [
+        f"other.csv: classes written in more than one Unicode form, which count as one class each: '{NFC}'"
+    ]
 
 
 def test_a_class_of_one_form_keeps_its_name(place: Place, tmp_path: Path) -> None:
@@ -180,9 +182,9 @@ def test_a_class_of_one_form_keeps_its_name(place: Place, tmp_path: Path) -> Non
 def test_two_files_whose_names_differ_in_their_unicode_form(place: Place, tmp_path: Path) -> None:
     photos, paths = photos_of(tmp_path / "photos", f"{NFC}-{NFC}.png", f"{NFD}-{NFD}.png")
     labels = place.labels(f"path,class\n{NFC}-{NFC}.png,ant\n{NFD}-{NFD}.png,bee\n")
-    of, said = read_labels(labels, photos, paths)
+    of, notes = read_labels(labels, photos, paths)
     assert of == {f"{NFC}-{NFC}.png": "ant", f"{NFD}-{NFD}.png": "bee"}
-    assert said == [f"different images whose names differ only in their Unicode form: '{NFC}-{NFC}.png'"]
+    assert notes == [f"different images whose names differ only in their Unicode form: '{NFC}-{NFC}.png'"]
     with pytest.raises(
         UserError, match=r"matches '.*\\u0308.*' and 'K\\xe4fer.*photos, which differ only in their Unicode"
     ):
@@ -198,13 +200,13 @@ def test_one_image_labelled_in_two_forms(place: Place, tmp_path: Path) -> None:
 
 
 def test_labels_of_files_that_are_left_out(place: Place, tmp_path: Path) -> None:
-    """A camera's own format, hidden files: they are there, so a label of them is not a mistyped name."""
+    """Unsupported formats and hidden files exist, so their labels are not mistyped names."""
     photos, paths = photos_of(tmp_path / "photos", "a.png", "b.png", "c.HEIC", f"{NFD}.heif", ".d.png", ".e/f.png")
     left_out = ["c.HEIC", f"{NFC}.heif", ".d.png", ".e/f.png"]
     lines = "".join(f"{path},lark\n" for path in left_out)
-    of, said = read_labels(place.labels(f"path,class\na.png,wren\n{lines}"), photos, paths)
+    of, notes = read_labels(place.labels(f"path,class\na.png,wren\n{lines}"), photos, paths)
     assert of == {"a.png": "wren"}
-    assert said == [
+    assert notes == [
         "other.csv: ignored the labels of files that are hidden or have an unsupported format: "
         f"{', '.join(map(repr, left_out))}; save them as JPEG to include them",
         "no labelled image of lark can be read, so it is not a known class",
@@ -217,7 +219,7 @@ def test_labels_of_files_that_are_left_out(place: Place, tmp_path: Path) -> None
             read_labels(place.labels(f"path,class\na.png,wren\n{path},lark\n"), photos, paths)
 
 
-def test_names_that_no_table_can_keep(place: Place, out: Path, tmp_path: Path) -> None:
+def test_names_that_cannot_be_stored_in_a_table(place: Place, out: Path, tmp_path: Path) -> None:
     """Names in Latin-1, with a carriage return: all are listed, and left out as images that cannot be read."""
     odd = [b"\xe4/3.png", b"k\xe4fer.png", b"a\rb.png"]
     photos, paths = photos_of(tmp_path / "photos", "0.png", "1.png", "2.png", *odd, b"notes\xff.txt")

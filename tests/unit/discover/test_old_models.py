@@ -1,4 +1,4 @@
-"""Models that earlier versions of `ctxgcd discover` have written are read, and tell the same classes."""
+"""Models written by earlier versions of `ctxgcd discover` can be read and predict the same classes."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ def test_an_old_model_predicts_what_it_did(kept: Path, tmp_path: Path) -> None:
     shutil.copy(kept / "params.yaml", model)
     draw(images, 1, 8)
     expected = json.loads((kept / "predictions.json").read_text())
-    table, told = api.predict(model, images)
-    if told["by"] == "score":  # the model stores nothing to compare with
+    table, about = api.predict(model, images)
+    if about["by"] == "score":  # the model stores nothing to compare with
         assert table["similarity"].isna().all()
         with pytest.raises(
             UserError, match="is a model of an earlier version, which cannot be used with --false-alarms"
         ):
             api.predict(model, images, false_alarms=0.05)
-    assert told["threshold"] == expected["threshold"]
+    assert about["threshold"] == expected["threshold"]
     found = table[TOLD].to_dict("records")
     for row, before in zip(found, expected["predictions"], strict=True):
         near = {name: pytest.approx(before[name], abs=1.01e-4) for name in ("confidence", "score")}  # rounded to 1e-4

@@ -1,4 +1,4 @@
-"""The folder of a discovery: nothing that it holds is deleted before other results are complete."""
+"""The folder of a discovery: its results are not deleted before other results are complete."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ OLD, NEW = {"images": "1", "seed": 0}, {"images": "1", "seed": 1}
 WRITTEN = {"old": set(RESULTS), "new": set(RESULTS) - {"unreadable.csv"}}  # all images can be read now
 
 
-def compute(out: Path, asked: dict[str, Any], name: str, images: str = "images-1") -> None:
-    """A request from its beginning to its results, all of them files that hold `name`."""
-    output = Output(out, asked)
+def compute(out: Path, request: dict[str, Any], name: str, images: str = "images-1") -> None:
+    """Make the results of a request; all files contain `name`."""
+    output = Output(out, request)
     output.check()
     output.claim()
     output.begin()
@@ -49,7 +49,7 @@ def test_other_results_replace_the_old_ones_and_their_work(tmp_path: Path) -> No
     assert json.loads((tmp_path / "work/asked.json").read_text())["seed"] == 1
 
 
-def test_results_that_fail_halfway_leave_the_old_ones(tmp_path: Path) -> None:
+def test_results_that_fail_halfway_keep_the_old_ones(tmp_path: Path) -> None:
     compute(tmp_path, OLD, "old")
     output = Output(tmp_path, NEW)
     output.begin()
@@ -60,18 +60,18 @@ def test_results_that_fail_halfway_leave_the_old_ones(tmp_path: Path) -> None:
     assert not new.exists()
     assert results(tmp_path) == dict.fromkeys(WRITTEN["old"], "old")
     assert runs(tmp_path) == {"run-old"}
-    compute(tmp_path, OLD, "old")  # asked again, it leaves what the other one has computed
+    compute(tmp_path, OLD, "old")  # a repeated request keeps the results of the other one
     assert place.is_dir()
 
 
-def test_what_a_killed_call_was_writing_takes_no_room(tmp_path: Path) -> None:
+def test_incomplete_files_of_a_killed_call_are_deleted(tmp_path: Path) -> None:
     compute(tmp_path, OLD, "old")
     (tmp_path / "work/new/model").mkdir(parents=True)
     Output(tmp_path, OLD).begin()
     assert not (tmp_path / "work/new").exists()
 
 
-def test_whole_results_of_the_same_request_and_code_are_told(tmp_path: Path) -> None:
+def test_complete_results_of_the_same_request_and_code_are_found(tmp_path: Path) -> None:
     compute(tmp_path, OLD, "old")
     output, place = Output(tmp_path, OLD), tmp_path / "work/images-1/run-old"
     assert output.finished(place, "this code") == {"name": "old"}
@@ -82,12 +82,12 @@ def test_whole_results_of_the_same_request_and_code_are_told(tmp_path: Path) -> 
     assert output.finished(place, "this code") is None
 
 
-def test_what_differs_is_told_by_the_options_of_the_command(tmp_path: Path, capsys: Any) -> None:
-    asked = {"images": "1", "classes": 4, "preset": "quick", "crop": 96, "resize": 110, "seed": 0}
-    compute(tmp_path, asked, "old")
-    Output(tmp_path, asked | {"preset": "long", "crop": 224, "resize": 256}).begin()
+def test_differences_are_named_by_options_of_the_command(tmp_path: Path, capsys: Any) -> None:
+    request = {"images": "1", "classes": 4, "preset": "quick", "crop": 96, "resize": 110, "seed": 0}
+    compute(tmp_path, request, "old")
+    Output(tmp_path, request | {"preset": "long", "crop": 224, "resize": 256}).begin()
     assert "with different preset, size; it is kept" in capsys.readouterr().out
-    Output(tmp_path, asked | {"lr": 0.1}).begin()  # of a version with another value
+    Output(tmp_path, request | {"lr": 0.1}).begin()  # of a version with another value
     assert "with different lr; it is kept" in capsys.readouterr().out
 
 
@@ -126,8 +126,8 @@ def test_a_call_killed_between_two_renames_is_completed(
     assert not (tmp_path / "work/complete").exists()
 
 
-def test_work_of_one_request_lies_beside_that_of_the_held_one(tmp_path: Path) -> None:
-    """A third request deletes what the second one computed, and leaves the first one's."""
+def test_work_of_a_request_is_stored_next_to_that_of_the_recorded_one(tmp_path: Path) -> None:
+    """A third request deletes the work of the second one and keeps that of the first one."""
     compute(tmp_path, OLD, "old")
     for name in ("second", "third"):
         output = Output(tmp_path, {"images": name})
@@ -148,9 +148,7 @@ def test_work_of_an_unfinished_request_is_kept_too(tmp_path: Path, capsys: pytes
     assert runs(tmp_path) == {"run-old"}
 
 
-def test_a_folder_of_which_nothing_is_computed_is_taken_over(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_folder_without_results_is_reused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     Output(tmp_path, OLD).claim()
     Output(tmp_path, NEW).begin()
     assert json.loads((tmp_path / "work/asked.json").read_text()) == NEW
@@ -158,7 +156,7 @@ def test_a_folder_of_which_nothing_is_computed_is_taken_over(
 
 
 def test_a_folder_of_an_earlier_version_is_kept_until_other_results_are_complete(tmp_path: Path) -> None:
-    """Its record says nothing of the folders that it uses, so all are kept."""
+    """Its record does not contain the folders that it uses, so all are kept."""
     for name in ("images-0/run-earlier", "images-1"):
         (tmp_path / "work" / name).mkdir(parents=True)
     (tmp_path / "work/asked.json").write_text(json.dumps(OLD))
@@ -172,10 +170,10 @@ def test_a_folder_of_an_earlier_version_is_kept_until_other_results_are_complete
     assert [path.name for path in tmp_path.glob("work/images-*")] == ["images-2"]
 
 
-def test_room_for_both_is_checked(tmp_path: Path) -> None:
+def test_disk_space_for_both_is_checked(tmp_path: Path) -> None:
     compute(tmp_path, OLD, "old")
     with pytest.raises(UserError, match=r"packing 9 images needs [\d,]+ MB more; free space"):
         Output(tmp_path, OLD).require_space(2**60, "packing 9 images")
-    said = f"{re.escape(str(tmp_path))} has .* packing 9 images in addition to the discovery that is kept there"
-    with pytest.raises(UserError, match=said):
+    message = f"{re.escape(str(tmp_path))} has .* packing 9 images in addition to the discovery that is kept there"
+    with pytest.raises(UserError, match=message):
         Output(tmp_path, NEW).require_space(2**60, "packing 9 images")

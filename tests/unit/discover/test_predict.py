@@ -1,4 +1,4 @@
-"""The classes of new images, by the model that a discovery wrote."""
+"""Prediction of new images with the model of a discovery."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Settings that fit the images, and agree with the workflow's."""
+"""Presets adapted to the images, and equal to the values of the workflow."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.helpers.discovery import Place
 
 @pytest.mark.slow
 def test_the_long_preset_without_a_network(place: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Weights that cannot be fetched are told before OUT is made, with the option that names a file of them."""
+    """Weights that cannot be downloaded are reported before OUT is created; the message names --weights."""
     (tmp_path / "mirror").mkdir()
     (tmp_path / "here").mkdir()
     monkeypatch.chdir(tmp_path / "here")
@@ -52,7 +52,7 @@ def test_presets_agree_with_the_workflow(params: Params) -> None:
     assert values["entropy_weight"] == params.methods["simgcd"]["entropy_weight"]
 
 
-def test_backbones_bring_their_sizes() -> None:
+def test_backbones_set_their_sizes() -> None:
     assert (chosen("quick", None, None, None)["resize"], chosen("quick", None, None, None)["crop"]) == (256, 224)
     dino = chosen("quick", "dino_vitb16", "w.pth", None)
     assert (dino["crop"], dino["tail_lr_factor"], dino["weights"], dino["sha256"]) == (224, 1.0, "w.pth", "")
@@ -64,19 +64,19 @@ def test_backbones_bring_their_sizes() -> None:
     ("images", "batch", "k"), [(5, 5, 2), (40, 16, 8), (300, 37, 10), (1024, 128, 10), (9999, 128, 10)]
 )
 def test_small_sets_have_small_batches(images: int, batch: int, k: int) -> None:
-    made, said = fitted(chosen("long", None, None, None), images)
+    made, notes = fitted(chosen("long", None, None, None), images)
     assert (made["batch_size"], made["k"], made["epochs"]) == (batch, k, 200)
-    assert bool(said) == (images < 1024)
+    assert bool(notes) == (images < 1024)
     assert estimate_of(images, 2, 1)["most"] == min(200, max(images // 4, 4))
 
 
 @pytest.mark.parametrize(("images", "epochs"), [(5, 600), (40, 300), (2889, 27), (12_800, 6), (100_000, 5)])
 def test_a_length_in_steps_becomes_epochs(images: int, epochs: int) -> None:
-    made, said = fitted(chosen("quick", None, None, None) | {"steps": 600}, images)
+    made, notes = fitted(chosen("quick", None, None, None) | {"steps": 600}, images)
     assert (made["epochs"], made["teacher_warmup_epochs"]) == (epochs, epochs // 5)
     assert "steps" not in made
     assert "T_warm" not in made
-    assert not any("epochs" in line for line in said)
+    assert not any("epochs" in line for line in notes)
     full = fitted(chosen("long", None, None, None) | {"steps": 600, "epochs": 5}, images)[0]
     assert (full["epochs"], full["T_warm"]) == (epochs, epochs // 4)
 

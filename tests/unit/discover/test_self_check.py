@@ -45,9 +45,9 @@ def test_half_of_the_classes_with_enough_labels_are_hidden() -> None:
     ],
 )
 def test_too_few_labels_for_a_check(labels: dict[str, int], views: int, reason: str) -> None:
-    said = skipped({"view_bank": views, "preset": "long"}, split_of(labels))
-    assert said.endswith(reason)
-    assert bool(said) == bool(reason)
+    text = skipped({"view_bank": views, "preset": "long"}, split_of(labels))
+    assert text.endswith(reason)
+    assert bool(text) == bool(reason)
 
 
 def result(own: tuple[float, float, float], clustering: tuple[float, float, float]) -> dict[str, Any]:
@@ -69,8 +69,8 @@ def test_a_better_clustering_is_named_with_its_numbers() -> None:
     assert only_new == "On your labels, k-means is better than this method: New 41.0 instead of 40.0."
 
 
-def test_clusterings_of_points_apart() -> None:
-    """Four groups of directions, two of them with labels: both clusterings find them."""
+def test_clusterings_of_separate_points() -> None:
+    """Both clusterings find four groups of directions, of which two have labels."""
     rows = torch.eye(4).repeat_interleave(5, dim=0) + 0.01 * torch.randn(20, 4, generator=torch.manual_seed(0))
     true = torch.arange(4).repeat_interleave(5)
     labels = torch.where((torch.arange(20) % 5 < 2) & (true < 2), true, -1)

@@ -11,7 +11,7 @@ import yaml
 
 from ctxgcd import api
 from ctxgcd.cli.command import main
-from ctxgcd.discover.checks import ask
+from ctxgcd.discover.checks import checked_request
 from ctxgcd.errors import UserError
 from tests.helpers.discovery import MODEL, Place, short_trainings, table, with_onnx
 from tests.helpers.layouts import Painter
@@ -77,7 +77,7 @@ def test_impossible_numbers_of_classes(
 ) -> None:
     how = {"preset": "quick", "backbone": MODEL, "weights": str(place.root / "backbone.pth"), "size": 32, "seed": 0}
     with pytest.raises(UserError, match=problem):
-        ask(photos, None, tmp_path / "out", classes=classes, **how)
+        checked_request(photos, None, tmp_path / "out", classes=classes, **how)
 
 
 def test_the_command_says_that_all_classes_are_new(

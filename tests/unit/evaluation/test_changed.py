@@ -12,7 +12,7 @@ from ctxgcd.evaluation.changed import percent_changed
 
 
 def plain(first: list[int], second: list[int], old: int) -> float:
-    """Try every renumbering of the New clusters of `first`."""
+    """Return the result by trying all numberings of the New clusters of `first`."""
     top = max(*first, *second, old) + 1
     fewest = len(first)
     for order in permutations(range(old, top)):

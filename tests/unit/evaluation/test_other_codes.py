@@ -1,4 +1,4 @@
-"""Predictions of any code: the workflow's own numbers, and tables as people have them."""
+"""Predictions of any code: the numbers of the workflow, and tables in usual formats."""
 
 from __future__ import annotations
 
@@ -56,8 +56,8 @@ def test_the_workflow_and_evaluate_give_the_same_numbers(run: Path, part: str, f
     assert (found["set"], found["clusters_found"]) == (part, 11 - clusters["empty_clusters"])
 
 
-def test_a_run_without_a_word_about_it(run: Path) -> None:
-    """The split's unlabelled images are scored, and the run's own predictions hold the truth too."""
+def test_a_run_is_scored_without_options(run: Path) -> None:
+    """The unlabelled images of the split are scored; a run's predictions also contain the true classes."""
     by_split = evaluate(run / "predictions.csv", run / "split.csv")
     assert (by_split["set"], by_split["joined_by"], by_split["empty_clusters"]) == ("unlabelled", "path", None)
     assert evaluate(run / "predictions.csv", run / "predictions.csv")["scores"] == by_split["scores"]
@@ -103,7 +103,7 @@ def rows_reversed(text: str) -> str:
         (PREDICTED.rstrip("\n"), TRUTH + "\n\n"),
         (PREDICTED.replace("a.jpg", "./a.jpg"), TRUTH),
         (PREDICTED.replace("a.jpg", "x\\a.jpg"), TRUTH.replace("a.jpg", "x/a.jpg")),
-        (PREDICTED + "a.jpg,7\n", TRUTH + "e.jpg,dog,0\n"),  # the same said twice
+        (PREDICTED + "a.jpg,7\n", TRUTH + "e.jpg,dog,0\n"),  # a repeated line
         (PREDICTED.replace("7", "Ünicode, 7".join('""')).replace("3", "-1"), TRUTH.replace("cat", "猫")),
         (PREDICTED.replace(",7", ",7.0"), TRUTH.replace(",1\n", ",True\n").replace(",0\n", ",False\n")),
         (PREDICTED.replace("7", "123456789012"), TRUTH.replace("class", "class_name")),
@@ -130,14 +130,14 @@ def rows_reversed(text: str) -> str:
         (NAMED.replace("a.jpg,7,cat", f"a.jpg,7,{NFC}").replace("b.jpg,7,cat", f"b.jpg,7,{NFD}"), TRUTH),
         (NAMED.replace("b.jpg,7,cat", "b.jpg,7,").replace("new 1", "NaN"), TRUTH),
         (PREDICTED, TRUTH.replace(",1\n", ",1,Cat\n").replace(",0\n", ",0,Dog\n").replace("old", "old,class_name")),
-        # Names that are no class's: of whoever took the photograph, say.
+        # Names other than of classes, such as photographers.
         (NAMED.replace(",nearest", ",camera").replace("b.jpg,7,cat", "b.jpg,7,Ann"), TRUTH),
         (PREDICTED, TRUTH.replace(",1\n", ",1,Ann\n").replace(",0\n", ",0,Ann\n").replace("old", "old,name")),
         # A column of true classes beside the predicted ones.
         ("path,label,Pred\na.jpg,x,7\nb.jpg,x,7\nc.jpg,x,3\nd.jpg,x,3\ne.jpg,x,1\n", TRUTH),
     ],
 )
-def test_tables_as_people_have_them(tmp_path: Path, predictions: str | bytes, truth: str | bytes) -> None:
+def test_tables_in_usual_formats(tmp_path: Path, predictions: str | bytes, truth: str | bytes) -> None:
     found = evaluate(*written(tmp_path, predictions, truth))
     assert scores(found) == [80, 100, pytest.approx(200 / 3)]
     assert (found["n"], found["notes"]) == (5, [])
@@ -145,7 +145,7 @@ def test_tables_as_people_have_them(tmp_path: Path, predictions: str | bytes, tr
 
 @pytest.mark.parametrize("old", [None, NFC, NFD])
 def test_a_class_in_two_unicode_forms_is_one(tmp_path: Path, old: str | None) -> None:
-    """macOS writes an accent as a character of its own: two equal names that are not equal bytes."""
+    """macOS stores an accent as a separate character, so equal names can have different bytes."""
     truth = TRUTH.replace("a.jpg,cat", f"a.jpg,{NFC}").replace("b.jpg,cat", f"b.jpg,{NFD}")
     predictions = PREDICTED.replace("a.jpg,7", f"a.jpg,{NFD}").replace("b.jpg,7", f"b.jpg,{NFC}")
     files = written(tmp_path, predictions, truth if old is None else truth.replace(",old", ",was"))
@@ -153,12 +153,12 @@ def test_a_class_in_two_unicode_forms_is_one(tmp_path: Path, old: str | None) ->
     assert scores(found) == [80, 100, pytest.approx(200 / 3)]
     assert (found["classes"], found["old_classes"], found["clusters_found"]) == (2, 1, 3)
     assert found["histogram"][NFC] == 2
-    said = f": classes written in more than one Unicode form, which count as one class each: '{NFC}'"
-    assert found["notes"] == [f"{file}{said}" for file in files]
+    note = f": classes written in more than one Unicode form, which count as one class each: '{NFC}'"
+    assert found["notes"] == [f"{file}{note}" for file in files]
 
 
 def test_classes_that_differ_only_between_files(tmp_path: Path) -> None:
-    """Of a class that the truth has in one form, the list of Old classes may have the other."""
+    """The list of Old classes may have another form than the truth."""
     (tmp_path / "old.txt").write_text(NFC, encoding="utf-8")
     found = evaluate(
         *written(tmp_path, truth=TRUTH.replace("cat", NFD).replace(",old", ",was")), old=tmp_path / "old.txt"
@@ -181,7 +181,7 @@ def test_paths_in_another_unicode_form_are_joined(tmp_path: Path) -> None:
 
 
 def test_two_images_whose_names_differ_in_their_unicode_form(tmp_path: Path) -> None:
-    """An exact spelling wins, also where its image is of another set; a third spelling is refused with both."""
+    """An exact spelling takes precedence, also for an image of another set; a third spelling is refused."""
     first, second = (f"{name}.jpg" for name in (NFC, NFD))
     predictions = PREDICTED.replace("a.jpg", first).replace("c.jpg", second)
     truth = TRUTH.replace("a.jpg", first).replace("c.jpg", second)
@@ -234,7 +234,7 @@ def test_without_old_and_new(tmp_path: Path) -> None:
     assert "no column old and --old is not given, so only All is computed" in found["notes"][0]
 
 
-def test_images_on_one_side_alone(tmp_path: Path) -> None:
+def test_images_in_only_one_table(tmp_path: Path) -> None:
     more = evaluate(*written(tmp_path, PREDICTED + "f.jpg,2\n"))
     assert scores(more)[0] == 80
     assert more["histogram"] == {"1": 1, "3": 2, "7": 2}

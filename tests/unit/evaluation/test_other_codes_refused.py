@@ -1,4 +1,4 @@
-"""Predictions and truths that cannot be scored, and the sentences about them."""
+"""Predictions and truths that cannot be scored, and their error messages."""
 
 from __future__ import annotations
 
@@ -137,7 +137,7 @@ OF_PREDICT = OF_DISCOVER.replace("score\n", "score,none_of_these\n").replace("0.
         ("id,path,predicted,matched_class,old\n0,a.jpg,3,1,1\n", "predicted"),
     ],
 )
-def test_predictions_are_no_truth(tmp_path: Path, truth: str, columns: str) -> None:
+def test_predictions_are_refused_as_truth(tmp_path: Path, truth: str, columns: str) -> None:
     first, second = written(tmp_path, TRUTH, truth)
     with pytest.raises(UserError) as raised:
         evaluate(first, second)
@@ -146,15 +146,15 @@ def test_predictions_are_no_truth(tmp_path: Path, truth: str, columns: str) -> N
     )
 
 
-def test_a_table_of_both_is_a_truth(tmp_path: Path) -> None:
+def test_a_table_with_predictions_and_truth_is_accepted_as_truth(tmp_path: Path) -> None:
     both = "path,pred,class\na.jpg,1,cat\nb.jpg,2,dog\n"
     assert scores(evaluate(*written(tmp_path, both, both))) == [100, None, None]
     files = written(tmp_path, PREDICTED, "path,true_class,predicted\n" + "".join(f"{i}.jpg,cat,1\n" for i in "abcde"))
     assert evaluate(*files)["n"] == 5
 
 
-def test_what_a_discovery_leaves_out(tmp_path: Path) -> None:
-    """It predicts the unlabelled images alone; `predict` all of them, so there the advice is another one."""
+def test_images_that_a_discovery_does_not_predict(tmp_path: Path) -> None:
+    """`discover` predicts only the unlabelled images and `predict` all images, so the advice differs."""
     more = TRUTH + "x.jpg,cat,1\ny.jpg,cat,1\n"
     files = written(tmp_path, OF_DISCOVER, more)
     lacks = f"{files[0]} lacks 4 of the 7 images of {files[1]}, first 'd.jpg'; "
@@ -169,7 +169,7 @@ def test_what_a_discovery_leaves_out(tmp_path: Path) -> None:
     assert str(raised.value) == f"{lacks}predict them too, or add --allow-missing to score the others"
 
 
-def test_labels_of_a_discovery_are_no_truth_of_its_predictions(tmp_path: Path) -> None:
+def test_labels_of_a_discovery_are_refused_as_truth(tmp_path: Path) -> None:
     predictions, labels = written(tmp_path, OF_DISCOVER, "path,class\nw.jpg,cat\n./y.jpg,cat\n")
     with pytest.raises(UserError) as raised:
         evaluate(predictions, labels, allow_missing=True)

@@ -1,4 +1,4 @@
-"""Scores against brute force over all assignments, and the cases that must not crash."""
+"""Scores against brute force over all assignments, and degenerate cases."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ CORNERS = {
 
 
 @pytest.mark.parametrize("name", CORNERS)
-def test_corners_give_numbers(name: str) -> None:
+def test_degenerate_cases_give_numbers(name: str) -> None:
     predicted, true, old_below, k = CORNERS[name]
     old = np.array(true) < old_below
     rows = score_all(predicted, true, old, min(k, 100)) if k < 100 else []
@@ -230,7 +230,7 @@ def test_scoring_needs_no_torch() -> None:
 
 
 def scored(folder: Path, parts: list[pd.DataFrame]) -> tuple[dict[str, Any], bytes]:
-    """The metrics and the predictions of a run whose assignments lie in several files."""
+    """Return the metrics and predictions of a run with assignments in several files."""
     folder.mkdir()
     images = pd.concat(parts)["id"].nunique()
     draws = np.random.RandomState(0)

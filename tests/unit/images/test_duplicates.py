@@ -18,7 +18,7 @@ from tests.helpers.places import ROOT
 
 
 def photo(seed: int, height: int = 90, width: int = 120) -> Image.Image:
-    """A smooth made-up photograph."""
+    """A smooth synthetic photograph."""
     coarse = np.random.RandomState(seed).randint(0, 256, (6, 8, 3)).astype(np.uint8)
     image = Image.fromarray(coarse).resize((width, height), Image.Resampling.BICUBIC)
     return image.filter(ImageFilter.GaussianBlur(1))
@@ -33,7 +33,7 @@ def packed(folder: Path, images: dict[str, Image.Image]) -> Store:
     return open_store(folder / "store.npz")
 
 
-def test_what_is_found_and_what_not(tmp_path: Path) -> None:
+def test_which_duplicates_are_found(tmp_path: Path) -> None:
     first = photo(0)
     images = {
         "first.png": first,  # 0, labelled
@@ -66,8 +66,8 @@ def test_none(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("spread", [3, 12, 255])
-def test_as_brute_force_says(spread: int) -> None:
-    """Thumbnails that lie close together, so that many pairs are near the limit."""
+def test_against_brute_force(spread: int) -> None:
+    """Similar thumbnails, so that the differences of many pairs are near the limit."""
     random = np.random.RandomState(spread)
     centres = random.randint(0, 256 - spread, (5, 256))
     thumbs = (centres[random.randint(0, 5, 300)] + random.randint(0, spread, (300, 256))).astype(np.uint8)

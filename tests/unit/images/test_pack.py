@@ -1,4 +1,4 @@
-"""The image store beyond its contents: small images, odd files, interruptions, faults."""
+"""Packing of small images and odd files, interruptions, and errors."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def views_are_pils(index: Path, images: list[Image.Image], size: int, crop: int)
 
 @pytest.mark.parametrize("side", [1, 2, 3, 5, 8, 28, 31, 32, 33, 64])
 @pytest.mark.parametrize("extreme", [False, True])
-def test_enlarging_is_pils(side: int, extreme: bool) -> None:
+def test_enlarging_equals_pil(side: int, extreme: bool) -> None:
     for size in (side + 1, side + 2, 2 * side, 73, 100, 256):
         image = noise(side, side, seed=size)
         image = (image > 127).astype(np.uint8) * 255 if extreme else image
@@ -74,7 +74,7 @@ def test_enlarging_is_pils(side: int, extreme: bool) -> None:
         assert np.array_equal(found, np.asarray(Image.fromarray(image).resize((size, size), Image.Resampling.BICUBIC)))
 
 
-def test_cifar_is_kept_small_and_seen_large(tmp_path: Path) -> None:
+def test_cifar_is_stored_small_and_viewed_large(tmp_path: Path) -> None:
     write_fixture("cifar10", tmp_path, train_per_class=30)
     reader, folder = READERS["cifar10"], tmp_path / "cifar10"
     paths = reader.manifest(folder)["path"].tolist()
@@ -89,7 +89,7 @@ def test_cifar_is_kept_small_and_seen_large(tmp_path: Path) -> None:
     views_are_pils(tmp_path / "less.npz", list(reader.images(folder, some)), 24, 20)
 
 
-def test_a_first_small_square_may_mislead(tmp_path: Path) -> None:
+def test_a_small_square_first_image_does_not_set_the_size(tmp_path: Path) -> None:
     names = write(tmp_path / "images", 2 * CHUNK, side=10)  # 10 x 10, 10 x 11, ...
     digest = pack("cub", tmp_path / "images", names, 16, tmp_path / "store.npz", 2)
     assert open_store(tmp_path / "store.npz").side is None
@@ -101,7 +101,7 @@ def test_a_first_small_square_may_mislead(tmp_path: Path) -> None:
 
 
 def odd_images(folder: Path) -> list[str]:
-    """Files of every odd kind: shapes, modes, a rotation by EXIF."""
+    """Files with unusual shapes and modes, and with a rotation in EXIF."""
     folder.mkdir()
     shapes = {"panorama": (40, 4000), "tower": (4000, 40), "dot": (1, 1), "line": (1, 40), "column": (40, 1)}
     for name, (height, width) in shapes.items():
@@ -114,12 +114,12 @@ def odd_images(folder: Path) -> list[str]:
     base.quantize(8).save(folder / "transparent.png", transparency=3)
     base.quantize(8).save(folder / "moving.gif", save_all=True, append_images=[base.rotate(90).quantize(8)])
     exif = Image.Exif()
-    exif[0x0112] = 6  # turn by 90 degrees: the published loaders do not
+    exif[0x0112] = 6  # a rotation by 90 degrees, which the published loaders ignore
     base.save(folder / "turned.jpg", exif=exif)
     return sorted(path.name for path in folder.iterdir())
 
 
-def test_odd_files_are_seen_as_the_published_loaders_see_them(tmp_path: Path) -> None:
+def test_odd_files_are_decoded_as_by_the_published_loaders(tmp_path: Path) -> None:
     names = odd_images(tmp_path / "images")
     assert len(names) == 16
     pack("cub", tmp_path / "images", names, 36, tmp_path / "store.npz", 1)
@@ -130,7 +130,7 @@ def test_odd_files_are_seen_as_the_published_loaders_see_them(tmp_path: Path) ->
     views_are_pils(tmp_path / "store.npz", images, 36, 32)
 
 
-def test_a_wide_panorama_packs_and_a_bomb_is_refused(tmp_path: Path) -> None:
+def test_a_wide_panorama_is_packed_and_a_decompression_bomb_refused(tmp_path: Path) -> None:
     Image.new("RGB", (20_000, 200)).save(tmp_path / "panorama.png")
     Image.new("1", (20_000, 20_000)).save(tmp_path / "bomb.png")
     pack("cub", tmp_path, ["panorama.png"], 24, tmp_path / "store.npz", 1)
@@ -147,16 +147,16 @@ def test_every_undecodable_image_is_listed(tmp_path: Path) -> None:
     (tmp_path / "images" / broken[2]).unlink()
     with pytest.raises(UserError) as raised:
         pack("cub", tmp_path / "images", names, 24, tmp_path / "store.npz", 2)
-    said = str(raised.value)
-    assert "\n" not in said
-    assert said.startswith(f"3 of {len(names)} images cannot be used (all listed in ")
+    message = str(raised.value)
+    assert "\n" not in message
+    assert message.startswith(f"3 of {len(names)} images cannot be used (all listed in ")
     listed = (tmp_path / "store.undecodable.txt").read_text().splitlines()
     assert [line.split("\t")[0] for line in listed] == broken
     assert "cannot be decoded" in listed[0]
     assert "is missing" in listed[2]
 
 
-def test_a_torn_batch_is_refused(tmp_path: Path) -> None:
+def test_a_truncated_batch_is_refused(tmp_path: Path) -> None:
     write_fixture("cifar10", tmp_path, train_per_class=5)
     batch = tmp_path / "cifar10" / "cifar-10-batches-py" / "data_batch_2"
     paths = READERS["cifar10"].manifest(tmp_path / "cifar10")["path"].tolist()
@@ -177,7 +177,7 @@ def test_nothing_to_pack(tmp_path: Path) -> None:
 
 
 def packing(folder: Path, out: Path, workers: int) -> subprocess.Popen[bytes]:
-    """Pack everything of a folder in a process of its own, with its workers in one group."""
+    """Pack a folder in a separate process, with its workers in one process group."""
     code = (
         "from pathlib import Path\nfrom ctxgcd.images.pack import pack\n"
         f"folder = Path({str(folder)!r})\nnames = sorted(path.name for path in folder.iterdir())\n"
@@ -187,7 +187,7 @@ def packing(folder: Path, out: Path, workers: int) -> subprocess.Popen[bytes]:
 
 
 @pytest.mark.slow
-def test_killed_many_times_it_ends_the_same(tmp_path: Path) -> None:
+def test_packing_killed_many_times_gives_the_same_store(tmp_path: Path) -> None:
     names = write(tmp_path / "images", 10 * CHUNK, side=60)
     whole = pack("cub", tmp_path / "images", names, 24, tmp_path / "whole.npz", 2)
     out, journal, draw, seen = tmp_path / "store.npz", tmp_path / ".store.journal", random.Random(0), []
@@ -201,11 +201,11 @@ def test_killed_many_times_it_ends_the_same(tmp_path: Path) -> None:
         process.wait()
         seen.append(lines(journal))
     assert seen[0] < seen[1] < seen[2]  # finished chunks stay finished
-    journal.write_text(journal.read_text() + '{"shapes": [[1')  # torn by a kill in the middle of a line
+    journal.write_text(journal.read_text() + '{"shapes": [[1')  # truncated in the middle of a line by a kill
     (tmp_path / ".store.part").open("ab").write(b"torn")
     done = packing(tmp_path / "images", out, 1)
-    told = done.communicate(timeout=60)[0].decode()
-    assert told.split()[-1] == whole
+    output = done.communicate(timeout=60)[0].decode()
+    assert output.split()[-1] == whole
     assert pixels_file(out).read_bytes() == pixels_file(tmp_path / "whole.npz").read_bytes()
     assert not journal.exists()
 
@@ -215,7 +215,7 @@ def lines(journal: Path) -> int:
 
 
 @pytest.mark.parametrize("fault", ["other images", "pixels changed", "pixels short", "no journal", "nonsense"])
-def test_a_foreign_or_damaged_part_is_not_gone_on_with(tmp_path: Path, fault: str) -> None:
+def test_a_foreign_or_damaged_part_is_not_resumed(tmp_path: Path, fault: str) -> None:
     names = write(tmp_path / "images", CHUNK + 5)
     whole = pack("cub", tmp_path / "images", names, 24, tmp_path / "whole.npz", 1)
     (tmp_path / "images" / names[-1]).rename(tmp_path / "kept.png")
@@ -244,11 +244,11 @@ def test_a_killed_call_leaves_no_process_behind(tmp_path: Path) -> None:
     process = packing(tmp_path / "images", tmp_path / "store.npz", 2)
     while lines(tmp_path / ".store.journal") < 2 and process.poll() is None:
         time.sleep(0.01)
-    process.kill()  # it alone, not its workers
-    process.communicate(timeout=30)  # its output ends with the last process that could write there
+    process.kill()  # only this process, not its workers
+    process.communicate(timeout=30)  # its output ends when the last writing process ends
 
 
-def test_images_of_several_sizes_are_gone_on_with_though_the_first_misleads(tmp_path: Path) -> None:
+def test_packing_of_several_sizes_is_resumed_if_the_first_image_is_square(tmp_path: Path) -> None:
     names = write(tmp_path / "images", 2 * CHUNK, side=10)
     first, last = tmp_path / "images" / names[1], tmp_path / "images" / names[-1]
     content = last.read_bytes()
@@ -256,13 +256,13 @@ def test_images_of_several_sizes_are_gone_on_with_though_the_first_misleads(tmp_
     with pytest.raises(UserError, match="is missing"):
         pack("cub", tmp_path / "images", names, 16, tmp_path / "store.npz", 1)
     last.write_bytes(content)
-    first.unlink()  # of a finished chunk: not read again
+    first.unlink()  # in a finished chunk, so it is not read again
     digest = pack("cub", tmp_path / "images", names, 16, tmp_path / "store.npz", 1)
-    assert pack("cub", tmp_path / "images", names, 16, tmp_path / "store.npz", 1) == digest  # nor of a finished store
+    assert pack("cub", tmp_path / "images", names, 16, tmp_path / "store.npz", 1) == digest  # nor for a finished store
 
 
 @pytest.mark.slow
-def test_two_packers_of_one_store_never_mix(tmp_path: Path) -> None:
+def test_concurrent_packing_of_one_store_is_serialized(tmp_path: Path) -> None:
     names = write(tmp_path / "images", 3 * CHUNK)
     whole = pack("cub", tmp_path / "images", names, 24, tmp_path / "whole.npz", 1)
     both = [packing(tmp_path / "images", tmp_path / "store.npz", 1) for _ in range(2)]
@@ -271,7 +271,7 @@ def test_two_packers_of_one_store_never_mix(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_full_disk_is_one_sentence_and_keeps_the_part(tmp_path: Path) -> None:
+def test_a_full_disk_is_reported_in_one_line_and_keeps_the_part(tmp_path: Path) -> None:
     names = write(tmp_path / "images", 2 * CHUNK)
     code = (
         "import resource, signal\nfrom pathlib import Path\nfrom ctxgcd.utils.reporting import reported\n"

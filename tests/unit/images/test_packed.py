@@ -1,4 +1,4 @@
-"""The format of image stores, as it is read without torch."""
+"""The format of image stores, read without torch."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ SHAPES = {"of several sizes": [(8, 12), (16, 8), (8, 8)], "small squares": [(6, 
 
 
 def packed(folder: Path, shapes: list[tuple[int, int]]) -> tuple[Path, list[np.ndarray]]:
-    """The index of a store whose shorter sides are 8, and the images that it was packed from."""
+    """The index of a store with shorter sides of 8 pixels, and its source images."""
     draw = np.random.RandomState(0)
     images = [draw.randint(0, 256, (*shape, 3), dtype=np.uint8) for shape in shapes]
     for place, image in enumerate(images):

@@ -1,4 +1,4 @@
-"""The neighbour batch: queries are uniform and move on."""
+"""The neighbour batch: queries are uniform and the random stream advances."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def test_query_batch(k: int) -> None:
     assert not torch.equal(batch, query_batch(lists, queries, torch.Generator().manual_seed(4)))
 
 
-def test_queries_are_uniform_and_move_on() -> None:
+def test_queries_are_uniform_and_the_stream_advances() -> None:
     generator = torch.Generator().manual_seed(0)
     lists = torch.zeros(10, 1, dtype=torch.int32)
     drawn = torch.cat([query_batch(lists, 3, generator)[::2] for _ in range(2000)])

@@ -31,7 +31,7 @@ def test_sampler_draws_an_epoch(labelled: int, of: int, size: int) -> None:
 
 
 def slow_shares(flags: list[bool]) -> list[float]:
-    """Each image's chance in one draw: weight 1 in D^l and |D^l|/|D^u| in D^u, over their sum."""
+    """Return the probability of each image in one draw: weight 1 in D^l and |D^l|/|D^u| in D^u, normalised."""
     if not (n_labelled := sum(flags)):
         return [1 / len(flags)] * len(flags)
     weights = [1.0 if flag else n_labelled / (len(flags) - n_labelled) for flag in flags]
@@ -45,7 +45,7 @@ def test_sampler_against_its_weights(labelled: int, of: int) -> None:
     drawn = torch.cat([draw_batches(flags, 1, generator(0, "sampler", epoch)).flatten() for epoch in range(epochs)])
     found = drawn.bincount(minlength=of).double() / len(drawn)
     expected = torch.tensor(slow_shares(flags.tolist()), dtype=torch.float64)
-    # Five standard errors of a share, so that a right sampler fails less than once in 10^5 seeds.
+    # Five standard errors of a share, so that a correct sampler fails for less than one in 10^5 seeds.
     assert ((found - expected).abs() < 5 * (expected * (1 - expected) / len(drawn)).sqrt()).all()
     half = flags[drawn].double().mean()
     assert not labelled or abs(half - 0.5) < 5 * 0.5 / len(drawn) ** 0.5
@@ -56,7 +56,7 @@ def test_sampler_draws_with_replacement() -> None:
     assert len(drawn.unique()) < 100
 
 
-def test_sampler_leaves_the_global_stream_alone() -> None:
+def test_sampler_does_not_use_the_global_stream() -> None:
     flags = members(20, 100)
     torch.manual_seed(1)
     first, after = draw_batches(flags, 8, generator(0, "sampler")), torch.rand(1)

@@ -59,13 +59,13 @@ def test_a_broken_image_is_named_and_no_store_is_left(tmp_path: Path, count: int
     assert "\n" not in str(raised.value)
     assert not list(tmp_path.glob("store.npz")) + list(tmp_path.glob("store.pixels"))
     assert (tmp_path / "store.undecodable.txt").read_text().startswith(f"{names[-2]}\t")
-    Image.new("RGB", (30, 30)).save(broken)  # repaired, it goes on
+    Image.new("RGB", (30, 30)).save(broken)  # after the repair, packing is resumed
     pack("cub", tmp_path / "images", names, 8, tmp_path / "store.npz", workers)
     left = {path.name for path in tmp_path.iterdir()} - {".store.lock"}
     assert left == {"images", "store.npz", "store.pixels"}
 
 
-def test_an_absent_image_is_named(tmp_path: Path) -> None:
+def test_a_missing_image_is_named(tmp_path: Path) -> None:
     names = write(tmp_path / "images", [paint(30, 30)])
     with pytest.raises(UserError, match=r"nowhere\.png is missing"):
         pack("cub", tmp_path / "images", [*names, "nowhere.png"], 8, tmp_path / "store.npz", 1)

@@ -22,7 +22,7 @@ torch.set_num_threads(1)
 
 
 @pytest.mark.parametrize(("mean", "std"), [(MEAN, STD), ([0.5] * 3, [0.5] * 3), ([0.1, 0.2, 0.3], [0.7, 1.1, 0.013])])
-def test_normalising_is_torchvisions(tmp_path: Path, mean: list[float], std: list[float]) -> None:
+def test_normalising_equals_torchvision(tmp_path: Path, mean: list[float], std: list[float]) -> None:
     every = np.arange(256, dtype=np.uint8).reshape(16, 16)
     names = write(tmp_path / "images", [Image.fromarray(np.stack([every, every.T, 255 - every], axis=2))])
     pack("cub", tmp_path / "images", names, 16, tmp_path / "store.npz", 1)
@@ -35,7 +35,7 @@ def test_normalising_is_torchvisions(tmp_path: Path, mean: list[float], std: lis
 
 @pytest.mark.parametrize("small", [False, True])
 def test_a_gather_is_the_same_as_slices(packed: Path, tmp_path: Path, small: bool) -> None:
-    """The way of a GPU, on this device."""
+    """The code path of a GPU, on this device."""
     if small:
         names = write(tmp_path / "small", [paint(9, 9, seed=i) for i in range(len(SHAPES))])
         pack("cub", tmp_path / "small", names, 36, packed, 1)
@@ -57,7 +57,7 @@ def test_test_view_is_the_pil_pipeline(packed: Path, crop: int) -> None:
 
 
 def test_test_view_rounds_as_torchvision(packed: Path) -> None:
-    """Half a pixel goes to the even side: sides of every remainder, in the order asked for."""
+    """Half pixels are rounded to even, for sides of every remainder, in the requested order."""
     cropper = cropper_of(packed, 33)
     ids = torch.tensor([4, 0, 4, 10, 3])
     found = cropper.test_view(ids)
@@ -93,7 +93,7 @@ def test_train_view_is_the_pil_pipeline_for_its_draws(packed: Path) -> None:
 
 
 def test_train_views_reach_the_whole_image(packed: Path) -> None:
-    """Every offset occurs, and both directions: a crop over the whole image, one draw an image."""
+    """Every offset and both flips occur; crops cover the whole image, with one draw per image."""
     image = SHAPES.index((36, 36))
     cropper = cropper_of(packed, 34)
     corners = {
@@ -104,7 +104,7 @@ def test_train_views_reach_the_whole_image(packed: Path) -> None:
     found = cropper.train_view(torch.full((500,), image), Stream(generator(0, "views")))
     drawn = [view.numpy().tobytes() for view in found]
     assert set(drawn) == corners
-    # 500 draws of 18 equal chances: each 28 times, give or take five standard deviations.
+    # 500 draws of 18 equally likely results: each about 28 times, within five standard deviations.
     assert all(2 < drawn.count(corner) < 54 for corner in corners)
 
 

@@ -22,7 +22,7 @@ from ctxgcd.losses.sup_con import sup_con
 torch.set_num_threads(1)
 
 B, D, K = 5, 4, 6
-LABELS = torch.tensor([0, 1, 0, 77, 1])  # the last two are unlabelled: their labels must never be looked at
+LABELS = torch.tensor([0, 1, 0, 77, 1])  # the last two are unlabelled: their labels must not be read
 LABELLED = torch.tensor([True, True, True, False, False])
 PSEUDO_1 = torch.tensor([0, 0, 2, 3, 5])
 PSEUDO_2 = torch.tensor([0, 2, 2, 4, 5])
@@ -346,7 +346,7 @@ def test_degenerate_batches_stay_finite(projection: str, labelled: str, dtype: t
             assert loss.dtype == (torch.float64 if dtype == torch.float64 else torch.float32), name
             assert loss.requires_grad, name
             assert loss.isfinite(), (name, prediction)
-            # Anomaly detection: no NaN in any step of the graph, not only in its ends.
+            # Anomaly detection: no NaN in any step of the graph, not only in the results.
             with torch.autograd.set_detect_anomaly(True):
                 gradients = torch.autograd.grad(loss, [x, logits], retain_graph=True, allow_unused=True)
             assert all(g is None or g.isfinite().all() for g in gradients), (name, prediction)
@@ -383,7 +383,7 @@ def test_autocast_does_not_round() -> None:
 
 
 def test_no_value_is_moved_to_the_host() -> None:
-    # Fake tensors carry shapes only: any step that needs a value (item, a boolean index) raises.
+    # Fake tensors have only shapes: any step that needs a value (item, a boolean index) raises.
     with FakeTensorMode():
         x, logits = torch.randn(2 * B, D, requires_grad=True), torch.randn(2 * B, K, requires_grad=True)
         labels, mask = torch.zeros(B, dtype=torch.long), torch.ones(B, dtype=torch.bool)

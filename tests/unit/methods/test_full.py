@@ -1,4 +1,4 @@
-"""What the full method computes from a batch: terms, weights, gradients, and which rows enter which term."""
+"""The full method on a batch: terms, weights, gradients, and the rows of each term."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from tests.helpers.methods import (
     BOTH,
     CLASSES,
     VARIANTS,
-    asks_for_neighbours,
     batch,
     close,
     gradients,
+    has_neighbours,
     losses,
     network,
     of_rows,
@@ -34,7 +34,7 @@ torch.set_num_threads(1)
 
 
 def expected_terms(net: Network, of: Batch, p: dict[str, Any]) -> dict[str, Tensor]:
-    """The variant's terms with every set of rows formed by hand, each part of the batch in its own forward pass."""
+    """Return the variant's terms with rows selected manually, and a separate forward pass of each part of the batch."""
     m, q = len(of.sampled.views) // 2, len(of.groups["neighbours"].views) // 2
     own, around = net(of.sampled.views), net(of.groups["neighbours"].views)
     terms = written_baseline(own, of.sampled.labels, p)
@@ -129,7 +129,7 @@ def test_the_neighbourhood_term_trains_the_network(variant: str) -> None:
     found, without = (gradients(Full(parameters(variant=variant, lambda_n=weight)), net, of) for weight in (1.0, 0.0))
     for name in ("tail.weight", "projector.0.weight", "projector.4.weight"):
         assert (found[name] - without[name]).abs().max() > 1e-4
-    # Labels of neighbours are not differentiable: the classifier's direction sees nothing of L_n.
+    # Pseudo labels are not differentiable, so L_n has no gradient for the classifier's direction.
     torch.testing.assert_close(found["classifier.direction"], without["classifier.direction"], rtol=1e-5, atol=1e-7)
 
 
@@ -150,9 +150,9 @@ def test_margin_of_the_paper_has_no_gradient() -> None:
     close(small, large, 1e-6)
 
 
-def test_before_the_start_the_baseline_alone() -> None:
+def test_before_the_start_only_the_baseline_is_computed() -> None:
     method = Full(parameters(T_warm=3, context_delay=1))
-    assert [asks_for_neighbours(method, epoch) for epoch in range(6)] == [False] * 4 + [True] * 2
+    assert [has_neighbours(method, epoch) for epoch in range(6)] == [False] * 4 + [True] * 2
     assert method.terms() == {**dict.fromkeys(("info_nce", "sup_con", "distill", "entropy", "cls"), 0)} | {
         "L_n": 4,
         "L_c": 4,
@@ -166,12 +166,12 @@ def test_before_the_start_the_baseline_alone() -> None:
 
 @pytest.mark.parametrize("variant", ["paper", "mended"])
 def test_neighbours_over_the_dataset(variant: str) -> None:
-    """Each row looks up its own image's list: of the paper all images of the batch, of mended the neighbours."""
+    """Each row uses the list of its image: all images of the batch in `paper`, the neighbours in `mended`."""
     stream = torch.Generator().manual_seed(3)
     p = parameters(variant=variant, reciprocal="dataset", lambda_c=0.0)
     net, of = network(), batch(24, 20, images=40)
     lists = torch.stack([torch.randperm(39, generator=stream)[:12] for _ in range(40)])
-    lists = lists + (lists >= torch.arange(40)[:, None])  # no image is in its own list
+    lists = lists + (lists >= torch.arange(40)[:, None])  # the list of an image does not contain the image
     sampled, around = of.sampled.views, of.groups["neighbours"].views
     image_ids = torch.cat([of.sampled.ids, of.groups["neighbours"].ids])
     found = losses(Full(p), net, of_rows(sampled, of.sampled.labels, around, image_ids, lists))["L_n"]
@@ -200,7 +200,7 @@ def test_an_image_twice_in_a_batch(variant: str) -> None:
     sampled, around = of.sampled.views.clone(), of.groups["neighbours"].views.clone()
     sampled[1], sampled[17] = sampled[0], sampled[16]
     around[1:3] = around[0].clone()
-    around[15:18] = around[0].clone()  # and both views of it the same
+    around[15:18] = around[0].clone()  # with equal views
     around[3] = sampled[0]
     labels = of.sampled.labels
     twice = of_rows(sampled, labels, around)
@@ -216,6 +216,6 @@ def test_joined_keeps_views_apart() -> None:
     assert joined(a, b).tolist() == [10, 11, 12, 13, 14, 20, 21, 22, 23, 24]
 
 
-def test_an_unknown_variant_is_no_method() -> None:
+def test_an_unknown_variant_is_refused() -> None:
     with pytest.raises(KeyError):
         Full(parameters(variant="papr"))

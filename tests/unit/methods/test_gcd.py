@@ -1,4 +1,4 @@
-"""GCD: its head, its decay, and clusters with labelled images pinned."""
+"""GCD: its head, its weight decay, and clusters in which labelled images keep their class."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_gcd_decays_every_parameter() -> None:
     assert len(plain["params"]) == 4  # the biases
 
 
-def test_gcd_discovers_with_labelled_images_pinned() -> None:
+def test_gcd_keeps_the_classes_of_labelled_images() -> None:
     method = GCD(parameters(**GCD_PARAMETERS, K=4))
     truth = torch.arange(80) % 4
     points = torch.eye(4)[truth] + 0.05 * torch.randn(80, 4, generator=torch.Generator().manual_seed(0))

@@ -1,4 +1,4 @@
-"""What a hook must not return, and state that no run could resume from, is refused."""
+"""Wrong return values of hooks, and state that cannot be resumed, are refused."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ WRONG = {  # (hook, what it returns in place of the right value) -> the sentence
 
 
 @pytest.mark.parametrize(("hook", "change", "sentence"), [(*key, sentence) for key, sentence in WRONG.items()])
-def test_what_a_hook_must_not_return_is_told(
+def test_wrong_return_values_of_hooks_are_refused(
     tmp_path: Path, hook: str, change: Callable[[Any], Any], sentence: str
 ) -> None:
     def wrong(self: Plain, *given: Any) -> Any:
@@ -72,7 +72,7 @@ def test_what_a_hook_must_not_return_is_told(
 
 
 class Late(Plain):
-    """A buffer that is not there from the beginning."""
+    """A buffer that does not exist from the beginning."""
 
     def before_epoch(self, network: Any, look: Look) -> Plan:
         network.register_buffer("bank", torch.zeros(3))
@@ -92,7 +92,7 @@ class Grown(Plain):
 
 
 @pytest.mark.parametrize("kind", [Late, Grown])
-def test_state_that_no_run_could_resume_from_is_refused(tmp_path: Path, kind: type[Method]) -> None:
+def test_state_that_cannot_be_resumed_is_refused(tmp_path: Path, kind: type[Method]) -> None:
     with pytest.raises(
         UserError, match=r"added, removed or resized bank of the network, so no run could resume; make all"
     ):

@@ -1,4 +1,4 @@
-"""Optimisers of a method: several, anew, of a later phase; all resumable."""
+"""Optimisers of a method: several, reset, and in a later phase; all can be resumed."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Fresh(Plain):
 
 
 def test_a_fresh_optimiser_has_no_momentum(tmp_path: Path) -> None:
-    """Epoch 2 is then that of a run which begins with the network as it is."""
+    """Epoch 2 equals the first epoch of a run that starts with the same network."""
     for kind, is_fresh in ((Fresh, True), (Plain, False)):
         made, _ = begun(tmp_path, kind, epochs=4)
         for epoch in range(2):
@@ -53,7 +53,7 @@ def test_a_fresh_optimiser_is_resumed(tmp_path: Path, epochs_done: int) -> None:
     assert not equal(whole, whole_run(tmp_path / "without", Plain, epochs=5)[0])
     again, rest = resumed_run(tmp_path, Fresh, epochs_done * STEPS + 3, epochs=5)
     assert equal(again, whole)
-    assert len(rest.asked) == (5 - epochs_done) * STEPS
+    assert len(rest.calls) == (5 - epochs_done) * STEPS
 
 
 class Two(Plain):
@@ -74,7 +74,7 @@ def test_several_optimisers_step_and_are_resumed(tmp_path: Path) -> None:
     adam = torch.optim.Adam(net.classifier.parameters(), lr=0.003)
     tail = torch.optim.SGD(net.tail.parameters(), lr=1.0, momentum=0.5)
     head = torch.optim.SGD(net.projector.parameters(), lr=1.0, momentum=0.5)
-    for number, (ids, views) in enumerate(recorder.asked):
+    for number, (ids, views) in enumerate(recorder.calls):
         lr = cosine_lr(number // STEPS, 3, 0.02, 1.0e-3)
         tail.param_groups[0]["lr"], head.param_groups[0]["lr"] = lr * (1 / 3), lr
         terms = Plain(parameters()).of(net(views), labels[ids])
@@ -115,7 +115,7 @@ def test_each_optimiser_may_have_a_schedule(tmp_path: Path) -> None:
 
 
 class Phased(Plain):
-    """From epoch 1 on other optimisers: which phase it is, a buffer tells."""
+    """Other optimisers from epoch 1 on; a buffer stores the phase."""
 
     def network(self, tail: nn.Module, dim: int, old_classes: int) -> TailNetwork:
         net = network(self.p["seed"])

@@ -60,7 +60,7 @@ class OwnCut(SimGCD):
 
 
 def made_run(folder: Path, split: pd.DataFrame, kept: Path, **changes: Any) -> Path:
-    """A run on a tiny ViT's view bank, from split to predictions; its folder."""
+    """Train a run on a tiny ViT's view bank, from split to predictions; return its folder."""
     tiny = {"model": "vit_tiny_patch16_224", "crop": 32, "tail_blocks": 1, "view_bank": BANK, "threads": 1}
     named = {"benchmark": "mine", "row": changes.get("method", "full"), "projector_width": 16, "projection_dim": 7}
     p = parameters(**{"epochs": 2, "T_warm": 1, **tiny, **named, **changes})
@@ -72,7 +72,7 @@ def made_run(folder: Path, split: pd.DataFrame, kept: Path, **changes: Any) -> P
 
 @pytest.fixture(scope="module")
 def kept(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Weights of a tiny ViT, and random trunk outputs in place of those of images."""
+    """Weights of a tiny ViT, and random trunk outputs instead of those of images."""
     folder, draw = tmp_path_factory.mktemp("kept"), np.random.RandomState(0)
     torch.manual_seed(0)
     torch.save(weights.build("vit_tiny_patch16_224", 32).state_dict(), folder / "tiny.pth")
@@ -116,7 +116,7 @@ def test_class_ids_of_unlabelled_images_change_nothing(
     moved.loc[moved.role == "labelled", "class_id"] = 1 - moved.class_id[moved.role == "labelled"]
     other = made_run(tmp_path / "moved", moved, kept, method=method, **more)
     final = checkpoint.load(other / "finished/final.pt", "ctxgcd-model")["network"]
-    if method != "gcd":  # whose terms know only which labels are equal
+    if method != "gcd":  # whose terms depend only on which labels are equal
         assert not all(torch.equal(finals[0][name], final[name]) for name in final)
 
 
@@ -125,7 +125,7 @@ def add_method(monkeypatch: pytest.MonkeyPatch, name: str, method: type[Method])
     monkeypatch.setitem(METHODS, name, entry)
 
 
-def test_nothing_of_a_finished_training_is_left_behind(
+def test_a_finished_training_leaves_no_temporary_files(
     tmp_path: Path, kept: Path, split: pd.DataFrame, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     add_method(monkeypatch, "staged", StagedSimGCD)
@@ -135,7 +135,7 @@ def test_nothing_of_a_finished_training_is_left_behind(
     assert [row["epoch"] for row in rows_of(folder / "finished/history.csv")] == ["0", "1"]
 
 
-def test_a_method_with_a_cut_of_its_own_needs_fresh_views(
+def test_a_method_with_its_own_cut_requires_fresh_views(
     tmp_path: Path, kept: Path, split: pd.DataFrame, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     add_method(monkeypatch, "cut", OwnCut)
@@ -154,7 +154,7 @@ def test_a_method_with_a_cut_of_its_own_needs_fresh_views(
         (NoDiscovery, r"NoDiscovery\.discover returns a Tensor; return a Discovery"),
     ],
 )
-def test_a_run_tells_what_a_hook_must_not_return(
+def test_a_run_refuses_wrong_return_values_of_hooks(
     tmp_path: Path,
     kept: Path,
     split: pd.DataFrame,

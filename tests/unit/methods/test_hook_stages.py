@@ -1,4 +1,4 @@
-"""A stage before epoch 0, and preparation; all resumable."""
+"""A stage before epoch 0, and preparation; both can be resumed."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ STAGE_STEPS = IMAGES // 12
 
 
 class Staged(Plain):
-    """Two epochs of another loss, batch size and optimiser; then the classifier starts from features."""
+    """Two epochs with another loss, batch size and optimiser; then the classifier is initialised from features."""
 
     logged = ("drawn",)
 
@@ -78,15 +78,15 @@ def test_a_stage_is_a_training_before_epoch_0(tmp_path: Path) -> None:
     loop.train(row, StepInputs(views, labels, "float32", 0))
     assert all(torch.equal(value, net.state_dict()[name]) for name, value in made.row.network.state_dict().items())
     assert made.row.history == row.history
-    assert len(recorder.asked) == 2 * STAGE_STEPS + 3 * STEPS
+    assert len(recorder.calls) == 2 * STAGE_STEPS + 3 * STEPS
     assert checkpoint.load(tmp_path / "stage-whole.pt", "ctxgcd-state")["history"] == stage.history
-    # No step of the stage sees what one of the training sees, nor draws what it draws.
+    # Steps of the stage and of the training have different images and random numbers.
     assert isinstance(stage.method, Before)
     assert made.row.steps == stage.steps + 3 * STEPS == 2 * STAGE_STEPS + 3 * STEPS
     assert isinstance(row.method, Staged)
     drawn = [{float(torch.rand((), generator=b.stream("own"))) for b in m.seen} for m in (stage.method, row.method)]
     assert (len(drawn[0]), len(drawn[1]), drawn[0] & drawn[1]) == (2 * STAGE_STEPS, 3 * STEPS, set())
-    firsts = [recorder.asked[i][0].tolist()[:8] for i in (0, 2 * STAGE_STEPS)]
+    firsts = [recorder.calls[i][0].tolist()[:8] for i in (0, 2 * STAGE_STEPS)]
     assert firsts[0] != firsts[1]
 
 
@@ -110,4 +110,4 @@ def test_a_stage_is_resumed(tmp_path: Path, stop_at: int, stage_epochs: int, epo
     assert len(rest.of(12)) == (2 - stage_epochs) * STAGE_STEPS
     assert len(rest.of(8)) == (3 - epochs) * STEPS
     assert isinstance(again.row.method, Staged)
-    assert again.row.method.prepared == (epochs == 0)  # once a training, and not where epochs are there
+    assert again.row.method.prepared == (epochs == 0)  # once per training, and not if epochs are finished

@@ -1,4 +1,4 @@
-"""What a method may do in the loop: plans, streams, modes and buffers, looks, columns of its own."""
+"""Hooks of a method in the loop: plans, streams, modes, buffers, looks, and further columns."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ torch.set_num_threads(1)
 
 
 class Grouped(Plain):
-    """Three groups a step, with integers that tell the images, two ways."""
+    """Three groups per step, with two kinds of integers that identify the images."""
 
     names: tuple[str, ...] = ("sampled", "near", "far")
 
@@ -62,7 +62,7 @@ class Grouped(Plain):
 
 
 def without(*names: str) -> type[Grouped]:
-    """The same, with these groups alone."""
+    """Return the same method with only these groups."""
     return type("Fewer", (Grouped,), {"names": names})
 
 
@@ -71,7 +71,7 @@ def test_losses_see_the_planned_groups(tmp_path: Path) -> None:
     method, (bank, _, labels) = made.row.method, made_up()
     assert isinstance(method, Grouped)
     assert len(method.seen) == len(method.planned) == 3 * STEPS
-    asked = iter(recorder.asked)
+    asked = iter(recorder.calls)
     for number, (batch, step) in enumerate(zip(method.seen, method.planned, strict=True)):
         epoch = number // STEPS
         assert (batch.epoch, batch.step, batch.steps, batch.seed) == (epoch, number % STEPS, STEPS, 0)
@@ -106,7 +106,7 @@ def test_views_do_not_depend_on_other_images(tmp_path: Path, names: tuple[str, .
         for name in names:
             ids = fewer.groups[name].ids
             assert torch.equal(ids, of_all.groups[name].ids)
-            # A further occurrence of an image has views of its own, in whichever group it is.
+            # A further occurrence of an image has other views, in any group.
             same = torch.ones(len(ids), dtype=torch.bool) if name == "sampled" else ~torch.isin(ids, elsewhere)
             assert same.any()
             assert torch.equal(fewer.groups[name].views[same.repeat(2)], of_all.groups[name].views[same.repeat(2)])
@@ -124,7 +124,7 @@ def test_a_stream_of_the_training_is_refused(tmp_path: Path, name: str) -> None:
         made.train()
 
 
-def test_a_batch_draws_alike_in_a_second_evaluation() -> None:
+def test_a_second_evaluation_of_a_batch_draws_the_same_numbers() -> None:
     def drawn(name: str = "mask", **changes: int) -> tuple[float, ...]:
         rows = Rows(torch.zeros(2, 1), torch.zeros(1).long(), torch.zeros(1).long())
         batch = Batch({"sampled": rows}, **{"epoch": 1, "step": 2, "steps": 7, "seed": 3, **changes})
@@ -184,11 +184,11 @@ def test_heads_train_in_training_mode_and_the_tail_does_not(tmp_path: Path) -> N
     assert net.norm.num_batches_tracked == 2 * 3 * STEPS
     again, _ = resumed_run(tmp_path, Normed, STEPS + 3)
     assert equal(again, made)
-    assert len(recorder.asked) == 3 * STEPS
+    assert len(recorder.calls) == 3 * STEPS
 
 
 class AveragedNetwork(Network):
-    """With a moving average of the classifier, and the mean feature of this epoch."""
+    """A network with a moving average of the classifier, and the mean feature of the epoch."""
 
     def __init__(self, seed: int) -> None:
         inner = network(seed)
@@ -225,7 +225,7 @@ class Averaged(Plain):
         network.average.lerp_(network.classifier.direction, 0.2)
 
 
-def test_after_step_changes_buffers_that_are_carried(tmp_path: Path) -> None:
+def test_after_step_changes_buffers_that_are_saved(tmp_path: Path) -> None:
     made, recorder = whole_run(tmp_path, Averaged)
     method, net = made.row.method, made.row.network
     assert isinstance(method, Averaged)
@@ -237,7 +237,7 @@ def test_after_step_changes_buffers_that_are_carried(tmp_path: Path) -> None:
     assert not torch.equal(net.average, method.directions[0])
     assert [batch for batch, _ in method.kept] == method.seen
     first, (_, kept) = network(0), method.kept[0]
-    assert torch.equal(kept["logits"], first(recorder.asked[0][1]).logits)
+    assert torch.equal(kept["logits"], first(recorder.calls[0][1]).logits)
     assert not kept["logits"].requires_grad
     saved = checkpoint.load(tmp_path / "whole.pt", "ctxgcd-state")["network"]
     assert torch.equal(saved["average"], net.average)
@@ -252,7 +252,7 @@ def test_after_step_changes_buffers_that_are_carried(tmp_path: Path) -> None:
 
 
 class Looking(Normed):
-    """Looks at everything, in every epoch and before the first, around the draws of the sampler."""
+    """Uses all attributes of the look in every epoch and before the first, before and after the sampler's draws."""
 
     def prepare(self, network: Any, look: Look) -> None:
         self.look_around(network, look)
@@ -283,20 +283,20 @@ class Looking(Normed):
         assert [step["sampled"].ids.tolist() for step in look.sampled(8)] == sampled.tolist()
 
 
-def test_a_look_gives_the_features_of_now_and_moves_nothing(tmp_path: Path) -> None:
+def test_a_look_gives_current_features_without_side_effects(tmp_path: Path) -> None:
     made, recorder = whole_run(tmp_path / "looking", Looking)
     plain, expected = whole_run(tmp_path / "plain", Normed)
     assert equal(made, plain)
-    for (ids, views), (own_ids, own_views) in zip(recorder.asked, expected.asked, strict=True):
+    for (ids, views), (own_ids, own_views) in zip(recorder.calls, expected.calls, strict=True):
         assert torch.equal(ids, own_ids)
         assert torch.equal(views, own_views)
 
 
-# -- what is written down --------------------------------------------------------------------------------
+# -- recorded values --------------------------------------------------------------------------------
 
 
 class Weighing(Plain):
-    """Weights by epoch and step; a number of the epoch and one of each step for the history."""
+    """Weights by epoch and step; a value of the epoch and one of each step for the history."""
 
     logged = ("threshold", "spread")
 
@@ -327,7 +327,7 @@ def test_history_and_shares_use_the_weights_of_the_step(tmp_path: Path) -> None:
         for term in ("info_nce", "cls"):
             assert row[term] == pytest.approx(sum(of[term] for of in of_epoch) / STEPS, rel=1e-5)
         assert row["threshold"] == 0.5 + epoch
-        spreads = [float(views.std()) for _, views in recorder.asked[epoch * STEPS : (epoch + 1) * STEPS]]
+        spreads = [float(views.std()) for _, views in recorder.calls[epoch * STEPS : (epoch + 1) * STEPS]]
         assert row["spread"] == pytest.approx(sum(spreads) / STEPS, rel=1e-5)
     assert [of["epoch"] for of in made.row.shares] == [0, 2]
     for of in made.row.shares:

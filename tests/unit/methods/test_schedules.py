@@ -27,7 +27,7 @@ def test_cosine_lr() -> None:
     assert rates[-1] > 0.8e-3
 
 
-def test_cosine_lr_is_torchs() -> None:
+def test_cosine_lr_equals_torch() -> None:
     optimiser = torch.optim.SGD([nn.Parameter(torch.zeros(1))], lr=0.1)
     schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimiser, 20, eta_min=1e-4)
     for epoch in range(20):

@@ -50,7 +50,7 @@ def test_the_row_is_semi_supervised_kmeans_of_normalised_features() -> None:
 
 
 def test_labelled_images_decide_the_old_clusters() -> None:
-    """Images of old classes get the class of the labelled ones, whichever way these are named."""
+    """Images of old classes get the class of the labelled ones, for any numbering."""
     labelled, free, test = features(LABELS, 0.05), features(OF_FREE, 0.05), features(OF_TEST, 0.05)
     for labels in (LABELS, 1 - LABELS):
         names = np.array([labels[0], labels[1]])  # of the first two classes

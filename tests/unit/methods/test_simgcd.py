@@ -1,4 +1,4 @@
-"""What the baseline computes from a batch: its terms are the written formula."""
+"""The baseline on a batch: its terms equal the formula."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from torch import Tensor
 
 from ctxgcd.methods.simgcd import SimGCD
 from tests.helpers.methods import (
-    asks_for_neighbours,
     batch,
     close,
+    has_neighbours,
     losses,
     network,
     of_rows,
@@ -49,7 +49,7 @@ def test_each_parameter_of_the_baseline_counts(changed: dict[str, float]) -> Non
     assert abs(losses(SimGCD(parameters(**changed)), net, of)["loss"] - before) > 1e-3
 
 
-def test_a_batch_without_labels_has_the_unsupervised_half_alone() -> None:
+def test_a_batch_without_labels_has_only_the_unsupervised_half() -> None:
     net, of, p = network(), batch(), parameters()
     found = losses(SimGCD(p), net, of_rows(of.sampled.views, torch.full_like(of.sampled.labels, -1)))
     assert found["sup_con"] == found["cls"] == 0
@@ -57,9 +57,9 @@ def test_a_batch_without_labels_has_the_unsupervised_half_alone() -> None:
     torch.testing.assert_close(found["loss"], 0.65 * unsupervised)
 
 
-def test_simgcd_never_asks_for_neighbours() -> None:
+def test_simgcd_has_no_neighbour_images() -> None:
     method = SimGCD(parameters())
-    assert not any(asks_for_neighbours(method, epoch) for epoch in range(300))
+    assert not any(has_neighbours(method, epoch) for epoch in range(300))
     assert method.terms() == dict.fromkeys(("info_nce", "sup_con", "distill", "entropy", "cls"), 0)
 
 
@@ -68,13 +68,13 @@ def _simgcd(new_by: str) -> SimGCD:
 
 
 def test_new_classes_by_kmeans_follow_the_features() -> None:
-    """Two groups of images that the classifier mixes are told apart; images of old classes keep their class.
+    """Two groups of images that the classifier mixes are separated; images of old classes keep their class.
 
-    The trained features of new images are all alike, so that only their frozen features can tell them apart.
+    The trained features of new images are equal, so that only their frozen features can separate them.
     """
     stream, net = torch.Generator().manual_seed(0), network()
     old = 3  # of 5 classes
-    with torch.no_grad():  # features e0, e1, e2 are old; e3 and e4 are new, and the classifier cannot tell them apart
+    with torch.no_grad():  # features e0, e1, e2 are old; e3 and e4 are new, and the classifier cannot separate them
         net.classifier.direction.zero_()
         net.classifier.direction[[0, 1, 2], [0, 1, 2]] = 1.0
         net.classifier.direction[3:, 3:5] = 1.0
@@ -101,7 +101,7 @@ def test_new_classes_by_kmeans_follow_the_features() -> None:
     assert len(mixed[truth >= old].unique()) == 1
 
 
-def test_too_few_new_images_keep_the_classifier(capsys: pytest.CaptureFixture[str]) -> None:
+def test_with_too_few_new_images_the_classifier_is_used(capsys: pytest.CaptureFixture[str]) -> None:
     net = network()
     with torch.no_grad():
         net.classifier.direction.zero_()

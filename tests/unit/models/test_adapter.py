@@ -1,4 +1,4 @@
-"""The adapter tail: where it starts, what it computes, and which models it takes."""
+"""The adapter tail: its initial values, its output, and the supported models."""
 
 from __future__ import annotations
 
@@ -50,14 +50,14 @@ def test_training_starts_from_the_frozen_features_of_any_model(model: str) -> No
     assert trained == {"weight": (backbone.dim, backbone.dim), "bias": (backbone.dim,)}
 
 
-def test_a_start_draws_no_random_number() -> None:
+def test_initialisation_draws_no_random_number() -> None:
     before = torch.get_rng_state()
     Adapter(5)
     assert torch.equal(torch.get_rng_state(), before)
 
 
 def test_the_features_and_their_gradient_are_those_of_the_equation() -> None:
-    """Against a loop over numbers: f'_i = f_i + sum_j W_ij f_j + b_i."""
+    """Compared with a loop: f'_i = f_i + sum_j W_ij f_j + b_i."""
     n, dim = 4, 3
     draw = torch.Generator().manual_seed(0)
     made = Adapter(dim).double()
@@ -90,7 +90,7 @@ def test_the_weight_is_decayed_and_the_bias_is_not() -> None:
 
 
 def test_features_in_half_precision_are_not_rounded_again() -> None:
-    """A change that bfloat16 cannot tell from 1 stays in the sum."""
+    """A change that bfloat16 would round to 1 is not lost in the sum."""
     tail = Adapter(2)
     with torch.no_grad(), torch.autocast("cpu", torch.bfloat16):
         tail.bias.fill_(1e-3)

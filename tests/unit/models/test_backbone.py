@@ -1,4 +1,4 @@
-"""The cut backbone against the uncut model, and what trains."""
+"""The cut backbone against the uncut model, and its trained parameters."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ torch.set_num_threads(1)
 @pytest.mark.parametrize(("model", "blocks"), [(VIT, 0), (VIT, 1), (VIT, 2), (VIT, 12), (LITE, 0), (LITE, 1)])
 @torch.no_grad()
 def test_trunk_and_tail_give_the_uncut_model(nets: dict[str, nn.Module], model: str, blocks: int) -> None:
-    whole = nets[model](images())  # timm's own way: for a ViT the CLS row after the final norm
+    whole = nets[model](images())  # by timm: for a ViT the CLS row after the final norm
     backbone = cut(frozen_copy(nets[model], model), blocks)
     assert backbone.dim == DIM[model]
     found = backbone.features(images())
     assert found.shape == (5, DIM[model])
-    assert (whole.std(dim=0) > 1e-3).float().mean() > 0.5  # images are told apart
+    assert (whole.std(dim=0) > 1e-3).float().mean() > 0.5  # the features of images differ
     # Channels-last convolutions add in another order: rounding, relative to numbers around 1.
     torch.testing.assert_close(found, whole, rtol=1e-4, atol=1e-5)
     torch.testing.assert_close(backbone.tail(backbone.trunk(images())), found, rtol=0, atol=0)
@@ -101,11 +101,11 @@ def test_exactly_the_tail_trains(
     found = trainable(backbone.tail)
     assert set(found) == names
     assert sum(found.values()) == count
-    # The same of the whole model: never a ViT's final norm, of the CNN its last convolution alone.
+    # The same for the whole model: not a ViT's final norm; of the CNN only its last convolution.
     assert set(trainable(net)) == (names if model == VIT else {"conv_head.weight"} if blocks else set())
 
 
-def test_gradients_reach_the_tail_alone(nets: dict[str, nn.Module]) -> None:
+def test_gradients_reach_only_the_tail(nets: dict[str, nn.Module]) -> None:
     for model in (VIT, LITE):
         net = frozen_copy(nets[model], model)
         backbone = cut(net, 1)
@@ -133,7 +133,7 @@ def test_network_trains_tail_and_heads(nets: dict[str, nn.Module]) -> None:
     assert torch.equal(out[1:3].logits, out.logits[1:3])
 
 
-def test_heads_start_from_the_seed_alone() -> None:
+def test_initial_heads_depend_only_on_the_seed() -> None:
     def start(seed: int, dim: int = 12) -> dict[str, Tensor]:
         torch.manual_seed(torch.randint(0, 99, (1,)).item())
         return Network(nn.Identity(), dim, 5, 9, 4, seed).state_dict()
@@ -155,7 +155,7 @@ def test_models_that_cannot_be_cut(model: str, blocks: int) -> None:
 
 
 @torch.no_grad()
-def test_any_model_serves_whole() -> None:
+def test_any_model_can_be_used_uncut() -> None:
     net = randomised(timm.create_model("resnet18", num_classes=0)).eval()
     backbone = cut(net, 0)
     assert isinstance(backbone, Backbone)
@@ -189,7 +189,7 @@ def test_other_kinds_of_blocks_are_computed_whole(name: str, changes: dict[str, 
 @pytest.mark.slow
 @pytest.mark.skipif(shutil.which("g++") is None, reason="torch.compile needs a C++ compiler on a CPU")
 def test_a_compiled_trunk_computes_the_same() -> None:
-    """What a GPU gets, compiled for the CPU: as one graph, for any number of images."""
+    """As on a GPU, but compiled for the CPU: one graph for any number of images."""
     torch._dynamo.reset()
     net = timm.create_model("vit_tiny_patch16_224", img_size=32, num_classes=0, depth=2).eval().requires_grad_(False)
     trunk = cut(net, 1).trunk
@@ -199,7 +199,7 @@ def test_a_compiled_trunk_computes_the_same() -> None:
             torch.testing.assert_close(quick(images), trunk(images), rtol=1e-4, atol=1e-4)
 
 
-def test_where_a_compiler_fails_the_trunk_itself_serves(
+def test_without_a_working_compiler_the_trunk_is_used_uncompiled(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def broken(*_: object, **__: object) -> object:

@@ -1,4 +1,4 @@
-"""Kept features: what they hold, take, resume, and how damage is told."""
+"""Cached features: contents, size, resuming, and damaged files."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ def packed(tmp_path: Path) -> Path:
 
 
 def flat() -> Backbone:
-    """A trunk that keeps the pixels, so that what is kept can be compared."""
+    """A trunk that returns the pixels, so that cached outputs can be compared."""
     return Backbone(torch.nn.Flatten(), torch.nn.Identity(), 3 * 20 * 20)
 
 
 @pytest.mark.parametrize(("precision", "dtype"), [("float32", torch.float32), ("bf16", torch.float16)])
-def test_kept_test_views(packed: Path, tmp_path: Path, precision: str, dtype: torch.dtype) -> None:
+def test_cached_test_views(packed: Path, tmp_path: Path, precision: str, dtype: torch.dtype) -> None:
     cropper = cropper_of(packed, 20)
     extract_test_view(flat(), cropper, precision, tmp_path / "kept.npy")
     kept = load_kept(tmp_path / "kept.npy", (len(SHAPES),))
@@ -37,7 +37,7 @@ def test_kept_test_views(packed: Path, tmp_path: Path, precision: str, dtype: to
     assert torch.equal(kept, cropper.test_view(torch.arange(len(SHAPES))).flatten(1).to(dtype))
 
 
-def test_what_kept_features_take_is_told_and_checked(
+def test_the_size_of_cached_features_is_printed_and_checked(
     packed: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cropper = cropper_of(packed, 20)
@@ -64,10 +64,10 @@ def test_two_threads_write_the_features_of_one(packed: Path, tmp_path: Path, mon
     assert made[0] == made[1]
 
 
-def test_killed_extraction_goes_on_after_its_last_rows(
+def test_a_killed_extraction_is_resumed_after_its_last_rows(
     packed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The rows that were written are not computed again, and those that follow have the views they would have had."""
+    """Written rows are not computed again, and later rows have the same views as without the kill."""
     monkeypatch.setattr("ctxgcd.models.features.CPU_PIXELS", 2 * 20**2)
     monkeypatch.setattr("ctxgcd.models.features.SAVE_EVERY", 0)
     cropper, passed = cropper_of(packed, 20), []
@@ -110,7 +110,7 @@ class Times(torch.nn.Module):
 
 
 def test_view_bank_rows(packed: Path, tmp_path: Path) -> None:
-    """View v of image i is row v * images + i, and v has a stream of its own."""
+    """View v of image i is row v * images + i, and each view has a separate stream."""
     cropper, images, ids = cropper_of(packed, 20), 5, torch.arange(5)
     for name, seed in (("a", 4), ("b", 4), ("c", 5)):
         extract_view_bank(flat(), cropper, images, 3, seed, "float32", tmp_path / f"{name}.npy")
@@ -122,7 +122,7 @@ def test_view_bank_rows(packed: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", ["cut", "empty", "foreign", "absent", "other shape", "other numbers"])
-def test_damaged_kept_features_are_refused(tmp_path: Path, kind: str) -> None:
+def test_damaged_cached_features_are_refused(tmp_path: Path, kind: str) -> None:
     path = tmp_path / "kept.npy"
     np.save(path, np.zeros((4, 3), np.float32))
     content = path.read_bytes()

@@ -1,4 +1,4 @@
-"""Heads, their start and their gradients."""
+"""Heads, their initial values and their gradients."""
 
 from __future__ import annotations
 

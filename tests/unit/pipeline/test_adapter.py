@@ -1,4 +1,4 @@
-"""A run's parameters with an adapter: what is read, what is refused, and whose identities stay."""
+"""A run's parameters with an adapter: read values, refused values, and unchanged identities."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ctxgcd.pipeline.identity import identity
 from ctxgcd.pipeline.jobs import Jobs
 from ctxgcd.pipeline.resolve import resolve
 
-# As they were before there was an adapter.
+# Identities from before the adapter was added.
 IDENTITIES = {
     ("cub", "simgcd"): "e54cdbebde00bf88",
     ("cub", "full-paper"): "bf41ad54eafb85c6",
@@ -40,10 +40,10 @@ def test_an_adapter_does_not_read_the_number_of_blocks(committed: dict[str, Any]
 
 
 @pytest.mark.parametrize("row", ["simgcd+tail=adapter+tail_blocks=1", "full-paper+tail_blocks=0+tail=adapter"])
-def test_a_number_of_blocks_beside_an_adapter_is_refused(committed: dict[str, Any], row: str) -> None:
-    with pytest.raises(UserError, match="tail_blocks is not read; leave it out, or add tail=blocks") as told:
+def test_a_number_of_blocks_with_an_adapter_is_refused(committed: dict[str, Any], row: str) -> None:
+    with pytest.raises(UserError, match="tail_blocks is not read; leave it out, or add tail=blocks") as raised:
         resolve(parse(committed), "cub", row, 0)
-    assert str(told.value).startswith(f"row '{row}': ")
+    assert str(raised.value).startswith(f"row '{row}': ")
 
 
 def test_an_unknown_tail_and_a_method_without_one_are_refused(committed: dict[str, Any]) -> None:
@@ -54,7 +54,7 @@ def test_an_unknown_tail_and_a_method_without_one_are_refused(committed: dict[st
 
 
 def test_the_context_losses_train_through_an_adapter(committed: dict[str, Any]) -> None:
-    """Heads alone are refused, because the context losses could change no prediction; an adapter changes it."""
+    """Without blocks and adapter, the context losses are refused, because they cannot change predictions."""
     committed["protocols"]["official"]["tail_blocks"] = 0
     with pytest.raises(UserError, match="tail_blocks is 0"):
         resolve(parse(committed), "cub", "full-paper", 0)

@@ -1,4 +1,4 @@
-"""Which code a step has: digests of modules, and what scripts reach by imports."""
+"""The code of a step: digests of modules, and the imports of scripts."""
 
 from __future__ import annotations
 
@@ -72,19 +72,19 @@ OTHER = {
 
 
 @pytest.mark.parametrize("change", SAME)
-def test_what_does_not_run_is_no_content(change: str) -> None:
+def test_the_digest_ignores_what_does_not_run(change: str) -> None:
     assert SAME[change] != SOURCE
     assert content_digest(SAME[change]) == content_digest(SOURCE)
 
 
 @pytest.mark.parametrize("change", OTHER)
-def test_what_runs_is_content(change: str) -> None:
+def test_the_digest_depends_on_what_runs(change: str) -> None:
     assert OTHER[change] != SOURCE
     assert content_digest(OTHER[change]) != content_digest(SOURCE)
 
 
 def test_the_digest_is_that_of_every_python() -> None:
-    """Equal under 3.11, 3.12 and 3.13; written down here, so that each Python that runs the tests checks it."""
+    """Equal in 3.11, 3.12 and 3.13; the constant is tested by each Python that runs the tests."""
     assert content_digest(SOURCE) == "1ae9f2dc0129fd9f"
 
 
@@ -110,11 +110,11 @@ def test_all_modules_have_the_same_digests_under_other_pythons(version: str) -> 
     assert digests == [content_digest(Path(file).read_text("utf-8")) for file in files]
 
 
-# -- what is reached -------------------------------------------------------------------------------------
+# -- imports -------------------------------------------------------------------------------------
 
 
 def checkout(folder: Path, **files: str) -> Path:
-    """A checkout of these modules, `losses__entropy` for ctxgcd/losses/entropy.py."""
+    """Make a checkout with these modules, `losses__entropy` for ctxgcd/losses/entropy.py."""
     for name, text in {"__init__": "", "losses____init__": "", **files}.items():
         file = folder / "ctxgcd" / f"{name.replace('__', '/', 1) if not name.startswith('__') else name}.py"
         file.parent.mkdir(parents=True, exist_ok=True)
@@ -164,7 +164,7 @@ def test_the_path_of_a_module_does_not_count(tmp_path: Path) -> None:
 
 
 def test_which_class_an_entry_names_counts(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Also where another one of the same module is named."""
+    """Also if another class of the same module is named."""
     before = code.training("gcd").hash, code.pack("cub").hash, code.training("simgcd").hash
     monkeypatch.setitem(METHODS, "gcd", replace(METHODS["gcd"], cls="ctxgcd.methods.gcd.Other"))
     reader = code.READER_CODE["cub"]._replace(images="ctxgcd.benchmarks.readers.decoding:as_seen")
@@ -173,15 +173,15 @@ def test_which_class_an_entry_names_counts(monkeypatch: pytest.MonkeyPatch) -> N
     assert [one == other for one, other in zip(before, after, strict=True)] == [False, False, True]
 
 
-def test_rooms_import_nothing() -> None:
-    """Else whatever they import would be reached by each of their modules."""
+def test_init_files_import_nothing() -> None:
+    """Otherwise each of their modules would reach these imports."""
     full = [file for file in PACKAGE.rglob("__init__.py") if content_digest(file.read_text()) != content_digest("")]
     assert full == [PACKAGE / "__init__.py"]
     assert content_digest(full[0].read_text()) == content_digest('__version__ = "0.1.0"\n')
 
 
 def test_every_data_file_counts_with_its_reader() -> None:
-    """Or stands beside the package's code for a reason that is written here."""
+    """Or is listed here with a reason."""
     counted = {path for patterns in code.DATA.values() for pattern in patterns for path in PACKAGE.glob(pattern)}
     entered = {*PACKAGE.glob("benchmarks/class_lists/*"), *PACKAGE.glob("benchmarks/embedded/**/*")}  # by their hashes
     declared = {equality.FILE, PACKAGE / "py.typed"}
@@ -198,7 +198,7 @@ def test_modules_without_numbers_are_there_with_a_reason() -> None:
 ENTROPY = "ctxgcd.losses.entropy"
 
 
-def test_a_step_reaches_what_it_needs_and_no_more() -> None:
+def test_a_step_reaches_only_the_modules_that_it_needs() -> None:
     readers = {"cub", "scars", "aircraft", "cifar", "class_folders", "png_sheet", "own_images"}
 
     def of_readers(modules: object) -> set[str]:
@@ -206,7 +206,7 @@ def test_a_step_reaches_what_it_needs_and_no_more() -> None:
 
     assert of_readers(code.manifest("cub").modules) == {"cub"}
     assert of_readers(code.split("cub").modules) == {"cub"}
-    assert of_readers(code.pack("cub").modules) == set()  # the images of single files are opened alike
+    assert of_readers(code.pack("cub").modules) == set()  # all readers open single image files in the same way
     assert of_readers(code.pack("cifar10").modules) == {"cifar"}
     assert {m for m in METHODS if ENTROPY in code.training(m).modules} == {"simgcd", "full"}
     assert {m for m in METHODS if "ctxgcd.methods.gcd" in code.training(m).modules} == {"gcd"}
@@ -242,7 +242,7 @@ CHANGED = {
 @pytest.mark.slow
 @pytest.mark.parametrize("step", CHANGED)
 def test_a_job_whose_code_changed_after_planning_is_refused(tmp_path: Path, step: str) -> None:
-    """Its result would lie under the name of the other code, and be taken for it when the change is reverted."""
+    """Its result would have the name of the planned code, and would be used after the change is reverted."""
     out = ["--out", "made"] if step not in ("score_run", "estimate_k") else []
     words = [sys.executable, str(ROOT / f"workflow/scripts/{step}.py"), *CHANGED[step], "--code", "of before", *out]
     done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, env=ENVIRONMENT)
@@ -252,5 +252,5 @@ def test_a_job_whose_code_changed_after_planning_is_refused(tmp_path: Path, step
 
 
 def test_which_file_of_a_package_is_read_is_code() -> None:
-    """A run says no more of such weights than `package`."""
+    """The parameters of a run contain only `package` for such weights."""
     assert "ctxgcd.models.packages" in code.script(code.WEIGHTS).modules

@@ -19,7 +19,7 @@ ENTROPY = "ctxgcd.losses.entropy"
 
 @pytest.fixture
 def declared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An empty file of declarations in place of the committed one."""
+    """An empty file of declarations instead of the committed one."""
     file = tmp_path / "equal_code.csv"
     file.write_text("module,old,new,reason\n")
     monkeypatch.setattr(equality, "FILE", file)
@@ -31,7 +31,7 @@ def declared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         cached.cache_clear()
 
 
-def test_the_oldest_digest_stands_for_a_chain(declared: Path) -> None:
+def test_the_oldest_digest_of_a_chain_is_used(declared: Path) -> None:
     assert equality.oldest("a1") == {"a1"}
     assert equality.declare({"a": "a1"}, {"a": "a2"}, {}, "renamed") == ["a"]
     assert equality.declare({"a": "a2"}, {"a": "a3"}, {}, "renamed again") == ["a"]
@@ -54,7 +54,7 @@ def test_an_unknown_module_is_refused(declared: Path) -> None:
     assert len(declared.read_text().splitlines()) == 1
 
 
-def test_a_circle_of_declarations_is_refused(declared: Path) -> None:
+def test_a_cycle_of_declarations_is_refused(declared: Path) -> None:
     declared.write_text("module,old,new,reason\na,a1,a2,x\na,a2,a1,y\n")
     with pytest.raises(UserError, match="is declared equal to itself"):
         equality.oldest("a1")
@@ -64,13 +64,13 @@ def test_a_circle_of_declarations_is_refused(declared: Path) -> None:
     "line", ["<<<<<<< HEAD", "a,a1", "a,a1,a2", "a,,a2,why", "a,a1,a2,why,more", 'a,a1,a2,"why', "\xff"]
 )
 def test_a_damaged_line_of_declarations_is_refused(declared: Path, line: str) -> None:
-    """Passed over, it would make results again."""
+    """A skipped line would make results again."""
     declared.write_bytes(declared.read_bytes() + line.encode("latin-1") + b"\n")
     with pytest.raises(UserError, match=r"equal_code.csv (line 2|cannot be read)"):
         equality.oldest("a2")
 
 
-def test_a_file_of_declarations_without_its_head_or_at_all_is_refused(declared: Path) -> None:
+def test_a_missing_file_of_declarations_or_head_is_refused(declared: Path) -> None:
     for content in ("", "a,a1,a2,why\n"):
         declared.write_text(content)
         equality.older.cache_clear()
@@ -82,8 +82,8 @@ def test_a_file_of_declarations_without_its_head_or_at_all_is_refused(declared: 
         equality.oldest("a2")
 
 
-def test_a_declaration_begins_a_line_of_its_own(declared: Path) -> None:
-    """Also where an editor has taken away the end of the last one, or left an empty line."""
+def test_a_declaration_starts_a_new_line(declared: Path) -> None:
+    """Also if an editor removed the last line break, or left an empty line."""
     declared.write_text("module,old,new,reason\na,a1,a2,x\n\nb,b1,b2,y")
     equality.declare({"a": "a2"}, {"a": "a3"}, {}, "z")
     assert (equality.oldest("a3"), equality.oldest("b2")) == ({"a1"}, {"b1"})
@@ -130,7 +130,7 @@ def test_the_command_declares_what_changed_since_a_revision(tmp_path: Path) -> N
     before = step()
     loss = place / "ctxgcd/losses/entropy.py"
     loss.write_text(loss.read_text() + "\nUNUSED = 1\n")
-    # A part of a module that is moved to one of its own.
+    # A part of a module that is moved to a new module.
     (place / "ctxgcd/losses/moved.py").write_text("MOVED = 1\n")
     (place / "ctxgcd/losses/distill.py").write_text(
         (place / "ctxgcd/losses/distill.py").read_text() + "\nfrom ctxgcd.losses.moved import MOVED\n"
@@ -141,32 +141,32 @@ def test_the_command_declares_what_changed_since_a_revision(tmp_path: Path) -> N
     for word, expected in {
         "ctxgcd.losses.entropie": "unknown module 'ctxgcd.losses.entropie'; did you mean 'ctxgcd.losses.entropy'?",
         "ctxgcd/losses/entropy.py": "did you mean 'ctxgcd.losses.entropy'?",
-        "ctxgcd.errors": "ctxgcd.errors does not belong to the code of any step (sentences for users); remove it",
+        "ctxgcd.errors": "ctxgcd.errors does not belong to the code of any step (error messages); remove it",
         "ctxgcd.losses.info_nce": "ctxgcd.losses.info_nce does not differ from HEAD; remove it, or if the change is",
     }.items():
-        status, said = declare("--reason", "x", "--only", word)
-        assert status == 2, said
-        assert expected in said
-    status, said = declare("--reason", "an unused name", "--only", ENTROPY)
+        status, output = declare("--reason", "x", "--only", word)
+        assert status == 2, output
+        assert expected in output
+    status, output = declare("--reason", "an unused name", "--only", ENTROPY)
     assert status == 0
-    assert "1 module declared equal: ctxgcd.losses.entropy\n" in said
-    assert "commit ctxgcd/pipeline/equal_code.csv with the change" in said
-    assert "  training of simgcd: ctxgcd/losses/distill.py changed, ctxgcd/losses/moved.py is new\n" in said
+    assert "1 module declared equal: ctxgcd.losses.entropy\n" in output
+    assert "commit ctxgcd/pipeline/equal_code.csv with the change" in output
+    assert "  training of simgcd: ctxgcd/losses/distill.py changed, ctxgcd/losses/moved.py is new\n" in output
     assert step() != before
-    # The further word is one behind --only too.
-    status, said = declare(
+    # The NEW=OLD argument can follow --only.
+    status, output = declare(
         "--reason", "moved", "--only", "ctxgcd.losses.distill", "ctxgcd.losses.moved=ctxgcd.losses.distill"
     )
-    assert status == 0, said
-    assert "2 modules declared equal" in said
-    assert "the code of every step is equal" in said
+    assert status == 0, output
+    assert "2 modules declared equal" in output
+    assert "the code of every step is equal" in output
     assert step() == before
     assert declare("--reason", "again")[1].startswith("nothing to declare")
     git("commit", "-q", "-a", "-m", "the change")
     git("add", "--all")
     git("commit", "-q", "-m", "the new module")
-    status, said = declare("--reason", "too late")
+    status, output = declare("--reason", "too late")
     assert status == 2
-    assert "no module differs from HEAD; if the change is committed, give the revision before it" in said
+    assert "no module differs from HEAD; if the change is committed, give the revision before it" in output
     shutil.rmtree(place / ".git")
     assert "unknown revision 'HEAD': fatal: not a git repository" in declare("--reason", "x")[1]

@@ -1,4 +1,4 @@
-"""The identity of a run holds what is read and no more."""
+"""The identity of a run contains exactly the values that it reads."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ctxgcd.config import Params, parse
 from ctxgcd.pipeline.identity import content_hash, identity, read_estimate
 from ctxgcd.pipeline.resolve import resolve
 from tests.helpers.params import edited
-from tests.helpers.refusals import told
+from tests.helpers.refusals import error_of
 
 OF_IMAGES = {
     *("split.seed", "split.labelled_share", "benchmarks.cub.classes", "backbones.dino_vitb16.mean"),
@@ -118,7 +118,9 @@ def test_identity_holds_exactly_what_is_read(committed: dict[str, Any], row: str
 @pytest.mark.parametrize(
     ("row", "unread"), [("full-paper-without-n", "lambda_n"), ("full-paper-without-c", "lambda_c")]
 )
-def test_weight_of_an_ablated_term_is_no_part_of_the_identity(committed: dict[str, Any], row: str, unread: str) -> None:
+def test_the_weight_of_an_ablated_term_is_not_part_of_the_identity(
+    committed: dict[str, Any], row: str, unread: str
+) -> None:
     before = identity(resolve(parse(committed), "cub", row, 0))
     assert identity(resolve(edited(committed, f"methods.full.{unread}", 0.9), "cub", row, 0)) == before
 
@@ -176,12 +178,12 @@ def test_an_estimate_is_read_from_its_file(tmp_path: Path) -> None:
         '{"K": "12"}',
     ):
         file.write_text(text)
-        assert "delete it and run the same command again" in told(lambda: read_estimate(file))
-    assert "none.json cannot be read" in told(lambda: read_estimate(tmp_path / "none.json"))
+        assert "delete it and run the same command again" in error_of(lambda: read_estimate(file))
+    assert "none.json cannot be read" in error_of(lambda: read_estimate(tmp_path / "none.json"))
 
 
-def test_a_content_hash_stays_and_knows_no_order_of_keys() -> None:
-    """Folders of caches are named by it: another value would make them again."""
+def test_a_content_hash_is_stable_and_independent_of_the_order_of_keys() -> None:
+    """It is part of the names of caches, so another value would make them again."""
     assert content_hash([{"b": 1, "a": ["x", 2.5]}, None]) == "5232b6f47285ed48"
     assert content_hash([{"a": ["x", 2.5], "b": 1}, None]) == "5232b6f47285ed48"
     assert content_hash([{"a": [2.5, "x"], "b": 1}, None]) != "5232b6f47285ed48"

@@ -1,4 +1,4 @@
-"""What jobs are called with, and where their files lie, without Snakemake."""
+"""Arguments and paths of jobs, without Snakemake."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ def jobs(**changes: object) -> Jobs:
     "features",
     [Features(0, "float32"), Features(1, "bf16"), Features(2, "float32", 4, 0), Features(12, "bf16", 16, 3)],
 )
-def test_the_name_of_kept_features_is_read_back(features: Features) -> None:
+def test_the_name_of_cached_features_is_parsed(features: Features) -> None:
     assert Features.of(features.name) == features
 
 
 @pytest.mark.parametrize("name", ["", "test_view-tail0", "view_bank-tail0-views4-float32", "test_view-tail0-float16"])
-def test_other_names_are_no_kept_features(name: str) -> None:
+def test_other_names_are_not_cached_features(name: str) -> None:
     with pytest.raises(ValueError, match="cached features"):
         Features.of(name)
 
@@ -53,7 +53,7 @@ def test_a_run_reads_the_caches_of_its_method_and_protocol() -> None:
     assert of.run("fashion", "simgcd", "0") == resolve(of.params, "fashion", "simgcd", 0)
 
 
-def test_the_name_of_a_cache_changes_with_what_it_depends_on_alone() -> None:
+def test_the_name_of_a_cache_changes_only_with_what_it_depends_on() -> None:
     before = jobs()
     files = ("store", "weights", "frozen_features")
 
@@ -61,7 +61,7 @@ def test_the_name_of_a_cache_changes_with_what_it_depends_on_alone() -> None:
         return {name for name in files if getattr(after, name)("fashion") != getattr(before, name)("fashion")}
 
     protocol = before.params.benchmarks["fashion"].protocol
-    assert changed(jobs(split__seed=7)) == set()  # images are numbered alike whatever the split draws
+    assert changed(jobs(split__seed=7)) == set()  # the numbers of images do not depend on the draw of the split
     assert changed(jobs(**{f"protocols__{protocol}__lr": 0.3})) == set()
     crop = before.params.protocols[protocol].crop - 8
     assert changed(jobs(**{f"protocols__{protocol}__crop": crop})) == {"weights", "frozen_features"}
@@ -69,7 +69,7 @@ def test_the_name_of_a_cache_changes_with_what_it_depends_on_alone() -> None:
     assert changed(jobs(**{f"protocols__{protocol}__resize": resize})) == {"store", "frozen_features"}
 
 
-def test_a_table_names_its_rows_benchmarks_and_gaps() -> None:
+def test_a_table_has_its_rows_benchmarks_and_missing_benchmarks() -> None:
     of = jobs()
     table = of.table("main_ssb", absent=["scars"])
     assert (table["kind"], table["benchmarks"], table["absent"]) == ("main", ["cub", "scars", "aircraft"], ["scars"])
@@ -93,9 +93,7 @@ def test_weights_with_an_address_are_fetched_and_no_others() -> None:
     assert all("fetch_weights.py --weights http" in command for command in commands)
 
 
-def test_merged_parameters_lie_in_one_file_that_their_content_names(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_merged_parameters_are_in_a_file_named_by_its_content(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     content = yaml.safe_load((ROOT / "params.yaml").read_text(encoding="utf-8"))
     file = write_params(content)
@@ -105,7 +103,7 @@ def test_merged_parameters_lie_in_one_file_that_their_content_names(
     assert len(list(paths.MERGED_PARAMS.iterdir())) == 2
 
 
-def test_places_and_patterns_agree() -> None:
+def test_paths_and_patterns_agree() -> None:
     assert paths.TABLE_FILE.fullmatch(paths.table_files("ablation_cub")[0])[1] == "ablation_cub"  # type: ignore[index]
     assert paths.TABLE_FILE.fullmatch(paths.partial_table_files("main_ssb")[0])
     files = [*paths.split_files("cub"), *paths.estimate_files("cub"), paths.summary_file("cub")]

@@ -1,4 +1,4 @@
-"""What could not train, or would train something else, is refused."""
+"""Runs that cannot train, or would train something else, are refused."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from ctxgcd.pipeline.possible import check_k, check_requested
 from ctxgcd.pipeline.resolve import limits_of, resolve
 from ctxgcd.pipeline.runs import Run
 from tests.helpers.params import edited
-from tests.helpers.refusals import told
+from tests.helpers.refusals import error_of
 
-# -- what a split cannot have ----------------------------------------------------------------------------
+# -- K of a split ----------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -43,7 +43,7 @@ def test_an_impossible_k_is_refused_before_training(method: str, k: int, words: 
         check_k(p, split)
 
 
-# -- what could not train, or would train something else ------------------------------------------------
+# -- impossible runs ------------------------------------------------
 
 IMPOSSIBLE: list[tuple[str, Any, str, list[str]]] = [
     ("methods.full.k", 129, "full-paper", ["k is 129", "neighbour_images (128)", "smaller k"]),
@@ -84,13 +84,13 @@ IMPOSSIBLE: list[tuple[str, Any, str, list[str]]] = [
 )
 def test_impossible_runs(committed: dict[str, Any], place: str, value: Any, row: str, words: list[str]) -> None:
     changed = edited(committed, place, value)
-    sentence = told(lambda: resolve(changed, "cub", row, 0))
+    sentence = error_of(lambda: resolve(changed, "cub", row, 0))
     assert sentence.startswith(f"benchmark cub, row {row}: ")
     assert not [word for word in words if word not in sentence], sentence
 
 
-def test_own_images_that_are_not_counted_yet(committed: dict[str, Any], tmp_path: Path) -> None:
-    """What needs no number of images is refused at once, the rest when the split knows it."""
+def test_own_images_of_unknown_number(committed: dict[str, Any], tmp_path: Path) -> None:
+    """Errors that do not depend on the number of images are reported immediately, others after the split."""
     for number in range(4):
         (tmp_path / "birds" / f"class {number}").mkdir(parents=True)
     (tmp_path / "birds" / "labelled.txt").write_text("class 0\n")
@@ -104,24 +104,26 @@ def test_own_images_that_are_not_counted_yet(committed: dict[str, Any], tmp_path
         return edited(committed, "benchmarks.birds", {**own, "overrides": {"epochs": epochs}, "methods": methods})
 
     for wrong in ({"T_warm": 200}, {"T_warm": 15, "epochs": 4}):
-        sentence = told(lambda wrong=wrong: resolve(params(**wrong), "birds", "full-paper", 0))  # type: ignore[misc]
+        sentence = error_of(lambda wrong=wrong: resolve(params(**wrong), "birds", "full-paper", 0))  # type: ignore[misc]
         assert sentence.startswith("benchmark birds, row full-paper: L_n and L_c would have no effect")
-    assert "must be at most neighbour_images (128)" in told(lambda: resolve(params(k=129), "birds", "full-paper", 0))
-    asked = [Run("birds", row, seed) for row in ("kmeans", "simgcd", "full-paper") for seed in (0, 1)]
-    found = json.loads(limits_of(params(), [*asked, Run("cub", "simgcd", 0)]))
+    assert "must be at most neighbour_images (128)" in error_of(
+        lambda: resolve(params(k=129), "birds", "full-paper", 0)
+    )
+    requested = [Run("birds", row, seed) for row in ("kmeans", "simgcd", "full-paper") for seed in (0, 1)]
+    found = json.loads(limits_of(params(), [*requested, Run("cub", "simgcd", 0)]))
     assert [(one["benchmark"], one["row"]) for one in found] == [
         ("birds", row) for row in ("full-paper", "kmeans", "simgcd")
     ]
 
 
 def test_only_requested_runs_of_the_benchmark_are_refused(params: Params, monkeypatch: pytest.MonkeyPatch) -> None:
-    check_requested("cub", 1)  # nothing is asked for
+    check_requested("cub", 1)  # nothing is requested
     limits = [resolve(params, "cub", row, 0) for row in ("kmeans", "simgcd")]
     monkeypatch.setenv("CTXGCD_RUNS", json.dumps([one | {"K": 4} for one in limits]))
     check_requested("cub", 128)
     check_requested("scars", 1)
-    assert "row simgcd: batch_size 128 exceeds the 127 training images" in told(lambda: check_requested("cub", 127))
-    assert "row kmeans: K is 4 but there are only 3" in told(lambda: check_requested("cub", 3))
+    assert "row simgcd: batch_size 128 exceeds the 127 training images" in error_of(lambda: check_requested("cub", 127))
+    assert "row kmeans: K is 4 but there are only 3" in error_of(lambda: check_requested("cub", 3))
 
 
 def test_what_is_just_possible(committed: dict[str, Any]) -> None:
@@ -136,12 +138,12 @@ def test_what_is_just_possible(committed: dict[str, Any]) -> None:
     assert resolve(never, "cub", "full-paper-zero", 0)["lambda_n"] == 0.0  # no weight that could act
 
 
-def test_new_classes_are_divided_by_frozen_features_where_an_adapter_is_trained(params: Params) -> None:
+def test_new_by_kmeans_requires_an_adapter(params: Params) -> None:
     assert resolve(params, "cub", "simgcd+tail=adapter+new_by=kmeans", 0)["new_by"] == "kmeans"
     usual = resolve(params, "cub", "simgcd", 0)
     assert usual == resolve(params, "cub", "simgcd+new_by=classifier", 0) | {"row": "simgcd"}
     assert "new_by" not in usual  # the default is in no identity
-    words = told(lambda: targets.check(params, ["results/runs/cub/simgcd+new_by=kmeans/seed0/run.json"]))
+    words = error_of(lambda: targets.check(params, ["results/runs/cub/simgcd+new_by=kmeans/seed0/run.json"]))
     assert words == (
         "benchmark cub, row simgcd+new_by=kmeans: new_by is kmeans, which divides New classes by the features of a "
         "frozen backbone; set tail to adapter"
@@ -149,10 +151,10 @@ def test_new_classes_are_divided_by_frozen_features_where_an_adapter_is_trained(
 
 
 def test_k_of_one_has_no_neighbour(params: Params) -> None:
-    assert "greater than or equal to 2" in told(lambda: resolve(params, "cub", "full-paper+k=1", 0))
+    assert "greater than or equal to 2" in error_of(lambda: resolve(params, "cub", "full-paper+k=1", 0))
 
 
-def test_a_row_that_a_benchmark_cannot_have_is_refused_when_it_is_asked_for(committed: dict[str, Any]) -> None:
+def test_an_impossible_row_is_refused_when_requested(committed: dict[str, Any]) -> None:
     """k = 3000 of `main` is possible on cub, and too large for the 2,000 images of fashion."""
     committed["rows"]["main"].append("full-paper+k=3000+neighbour_images=3000")
     del committed["rows_of"]["main_fashion"]
@@ -160,4 +162,4 @@ def test_a_row_that_a_benchmark_cannot_have_is_refused_when_it_is_asked_for(comm
     assert targets.check(params, ["results/main_ssb.csv"]) == []
     assert targets.check(params, ["results/ablation_fashion.csv", "check_data"]) == []
     for target in ("demo", "results/main_fashion.csv"):
-        assert "only 2000 training images" in told(lambda target=target: targets.check(params, [target]))  # type: ignore[misc]
+        assert "only 2000 training images" in error_of(lambda target=target: targets.check(params, [target]))  # type: ignore[misc]

@@ -15,7 +15,7 @@ from ctxgcd.pipeline.resolve import backbone_of, protocol_of, resolve
 from ctxgcd.pipeline.runs import Run
 from ctxgcd.pipeline.targets import requested_benchmarks
 from tests.helpers.params import BOTH, EIGHT, edited
-from tests.helpers.refusals import told
+from tests.helpers.refusals import error_of
 
 # -- values and their order of precedence ------------------------------------------------------------------
 
@@ -68,9 +68,9 @@ def test_precedence(committed: dict[str, Any]) -> None:
     assert resolve(parse(committed), "scars", "simgcd", 0)["lr"] == 0.1
 
 
-def test_a_wrong_override_is_refused_where_it_stands(committed: dict[str, Any]) -> None:
+def test_a_wrong_override_is_refused_with_its_location(committed: dict[str, Any]) -> None:
     changed = edited(committed, "benchmarks.cub.overrides", {"lr": "fast"})
-    sentence = told(lambda: resolve(changed, "cub", "simgcd", 0))
+    sentence = error_of(lambda: resolve(changed, "cub", "simgcd", 0))
     assert "benchmark cub" in sentence
     assert "lr" in sentence
     assert "found 'fast'" in sentence
@@ -126,31 +126,33 @@ def test_k_is_true_given_or_estimated(params: Params, committed: dict[str, Any])
     assert k("simgcd+K=true", edited(committed, "benchmarks.cub50.K", 70)) == (50, "true")
     assert k("simgcd", edited(committed, "benchmarks.cub50.K", "estimated")) == (ESTIMATED, "estimated")
     for value in ("1.5", "23", "guessed", "false"):
-        words = told(lambda value=value: resolve(params, "cub50", f"simgcd+K={value}", 0))  # type: ignore[misc]
+        words = error_of(lambda value=value: resolve(params, "cub50", f"simgcd+K={value}", 0))  # type: ignore[misc]
         assert "true, estimated or a number of at least 24" in words
-    # Numbers as YAML writes them elsewhere: 060 would be 48.
+    # Other numbers of YAML: 060 would be 48.
     for value in ("060", "0x3C", "6_0"):
-        assert f"K is {value}; give true" in told(lambda value=value: resolve(params, "cub50", f"simgcd+K={value}", 0))  # type: ignore[misc]
-    # What is at fault is named: the benchmark's own value, or a row where it stands.
+        assert f"K is {value}; give true" in error_of(
+            lambda value=value: resolve(params, "cub50", f"simgcd+K={value}", 0)
+        )  # type: ignore[misc]
+    # The message names the wrong value: that of the benchmark or of the row.
     of_cub = edited(copy.deepcopy(committed), "benchmarks.cub.K", 60)
-    assert "benchmarks.cub.K: K is 60; give" in told(lambda: resolve(of_cub, "cub", "kmeans", 0))
-    assert "benchmark cub, row simgcd+K=60: K is 60; give" in told(lambda: resolve(params, "cub", "simgcd+K=60", 0))
+    assert "benchmarks.cub.K: K is 60; give" in error_of(lambda: resolve(of_cub, "cub", "kmeans", 0))
+    assert "benchmark cub, row simgcd+K=60: K is 60; give" in error_of(lambda: resolve(params, "cub", "simgcd+K=60", 0))
     committed["benchmarks"]["cub50"]["K"] = True
     few = edited(copy.deepcopy(committed), "estimate.most", 24)
     assert targets.check(few, []) == []  # no table of all_tables estimates K
     for target in ("unknowns_cub50.csv", "runs/cub50/simgcd+K=estimated/seed0/run.json"):
-        words = told(lambda target=target: targets.check(few, [f"results/{target}"]))  # type: ignore[misc]
+        words = error_of(lambda target=target: targets.check(few, [f"results/{target}"]))  # type: ignore[misc]
         assert "estimate.most is 24, but benchmark cub50" in words
     # A row that is possible on one benchmark alone blocks no other.
     some = edited(copy.deepcopy(committed), "rows.open_choices", {"simgcd+K=60": "simgcd"})
     assert targets.check(some, []) == []
     assert requested_benchmarks(some, ["results/unknowns_cub50.csv"]) == ["cub50"]
-    assert "K is 60; give true" in told(lambda: targets.check(some, ["results/unknowns_cub.csv"]))
-    assert "unknown settings '1'" in told(lambda: resolve(params, "cub50", "simgcd+settings=1", 0))
-    assert "only 1500 training images" in told(lambda: resolve(params, "cub50", "simgcd+K=1501", 0))
+    assert "K is 60; give true" in error_of(lambda: targets.check(some, ["results/unknowns_cub.csv"]))
+    assert "unknown settings '1'" in error_of(lambda: resolve(params, "cub50", "simgcd+settings=1", 0))
+    assert "only 1500 training images" in error_of(lambda: resolve(params, "cub50", "simgcd+K=1501", 0))
     assert resolve(params, "cub50_trial", "simgcd+K=13", 0)["K"] == 13  # half of the 24 old classes are old there
     for value in (1, 0, "guessed", False, 1.5, None):
-        assert "benchmarks.cub50.K" in told(lambda value=value: edited(committed, "benchmarks.cub50.K", value))  # type: ignore[misc]
+        assert "benchmarks.cub50.K" in error_of(lambda value=value: edited(committed, "benchmarks.cub50.K", value))  # type: ignore[misc]
 
 
 def test_gcd_reads_what_it_uses(params: Params) -> None:
@@ -168,12 +170,12 @@ def test_gcd_reads_what_it_uses(params: Params) -> None:
     assert not unread & read.keys()
     assert read["head_dim"] == 65536
     assert "head_dim" not in resolve(params, "cub", "simgcd", 0)
-    # A value that it does not read can't make it impossible.
+    # A value that it does not read cannot make it impossible.
     assert resolve(params, "cub50", "gcd+epochs=3", 0)["epochs"] == 3
 
 
 def test_a_teacher_warms_up_within_the_training(params: Params, committed: dict[str, Any]) -> None:
-    words = told(lambda: resolve(params, "cub50", "simgcd+epochs=3", 0))
+    words = error_of(lambda: resolve(params, "cub50", "simgcd+epochs=3", 0))
     assert "teacher_warmup_epochs 5 exceeds epochs 3; give" in words
     for *above, key, value in (
         ("methods", "simgcd", "teacher_warmup_epochs", 201),
@@ -181,7 +183,7 @@ def test_a_teacher_warms_up_within_the_training(params: Params, committed: dict[
     ):
         changed = copy.deepcopy(committed)
         changed[above[0]][above[1]][key] = value
-        assert "exceeds epochs" in told(lambda changed=changed: targets.check(parse(changed), []))  # type: ignore[misc]
+        assert "exceeds epochs" in error_of(lambda changed=changed: targets.check(parse(changed), []))  # type: ignore[misc]
 
 
 @pytest.mark.parametrize(
@@ -195,6 +197,6 @@ def test_a_teacher_warms_up_within_the_training(params: Params, committed: dict[
 )
 def test_values_of_images_backbone_and_seed_are_set_in_params(params: Params, row: str, place: str) -> None:
     key = row.partition("+")[2].partition("=")[0]
-    assert told(lambda: resolve(params, "cub", row, 0)) == (
+    assert error_of(lambda: resolve(params, "cub", row, 0)) == (
         f"row '{row}': {key} cannot be set in a row; set it in {place} of params.yaml"
     )

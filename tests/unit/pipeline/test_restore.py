@@ -1,4 +1,4 @@
-"""Which recorded runs `make restore` looks at, and which of them cannot be kept."""
+"""The recorded runs that `make restore` finds, and which of them cannot be kept."""
 
 from __future__ import annotations
 

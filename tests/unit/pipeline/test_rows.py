@@ -1,4 +1,4 @@
-"""Names of rows: those that can be read, and the sentences about others."""
+"""Names of rows: valid ones, and error messages for others."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ctxgcd.config import Params
 from ctxgcd.pipeline.resolve import resolve
 from ctxgcd.pipeline.rows import parse_row
 from tests.helpers.params import BOTH
-from tests.helpers.refusals import told
+from tests.helpers.refusals import error_of
 
 ROWS: list[tuple[str, tuple[str, str | None, dict[str, Any], list[str], list[str]]]] = [
     ("kmeans", ("kmeans", None, {}, [], [])),
@@ -87,10 +87,10 @@ REFUSED_ROWS: list[tuple[str, list[str]]] = [
 
 @pytest.mark.parametrize(("row", "words"), REFUSED_ROWS, ids=[row or "empty" for row, _ in REFUSED_ROWS])
 def test_rows_that_are_refused(params: Params, row: str, words: list[str]) -> None:
-    sentence = told(lambda: resolve(params, "cub", row, 0))
+    sentence = error_of(lambda: resolve(params, "cub", row, 0))
     assert not [word for word in words if word not in sentence], sentence
     assert row in sentence
 
 
 def test_unknown_benchmark(params: Params) -> None:
-    assert "did you mean 'scars'?" in told(lambda: resolve(params, "cars", "simgcd", 0))
+    assert "did you mean 'scars'?" in error_of(lambda: resolve(params, "cars", "simgcd", 0))

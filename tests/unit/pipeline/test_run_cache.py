@@ -1,4 +1,4 @@
-"""Finished runs that are kept: given again, damaged, in the way."""
+"""Cached runs: copied, damaged, or not deletable."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def kept(state: Path) -> None:
     run_cache.keep(state)
 
 
-def test_a_finished_run_is_given_again(tmp_path: Path) -> None:
+def test_a_finished_run_is_copied_from_the_cache(tmp_path: Path) -> None:
     out = tmp_path / "out"
     assert not run_cache.give(tmp_path / "state", out)
     run_cache.draft(tmp_path / "state")
@@ -35,7 +35,7 @@ def test_a_finished_run_is_given_again(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", [*run_cache.FILES, run_cache.SUMS])
-def test_a_damaged_finished_run_is_trained_anew(tmp_path: Path, name: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_damaged_finished_run_is_trained_again(tmp_path: Path, name: str, capsys: pytest.CaptureFixture[str]) -> None:
     kept(tmp_path)
     file = tmp_path / "finished" / name
     file.write_text(file.read_text()[:-1])
@@ -45,13 +45,13 @@ def test_a_damaged_finished_run_is_trained_anew(tmp_path: Path, name: str, capsy
     assert not (tmp_path / "finished").exists()
 
 
-def test_a_kept_run_that_is_no_folder_is_trained_anew(tmp_path: Path) -> None:
+def test_a_cached_run_that_is_not_a_folder_is_trained_again(tmp_path: Path) -> None:
     (tmp_path / "finished").write_text("")
     assert not run_cache.give(tmp_path, tmp_path / "out")
     assert not (tmp_path / "finished").exists()
 
 
-def test_a_kept_run_that_cannot_be_deleted_or_given_is_named(full_disk: Path) -> None:
+def test_a_cached_run_that_cannot_be_deleted_or_copied_is_named(full_disk: Path) -> None:
     state = full_disk / "state"
     kept(state)
     with suppress(OSError):

@@ -1,4 +1,4 @@
-"""Which runs the tables need, and which benchmarks a call asks for."""
+"""The runs of the tables, and the benchmarks of a call."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from ctxgcd.pipeline.runs import Run
 from ctxgcd.pipeline.tables import table_runs
 from ctxgcd.pipeline.targets import requested_benchmarks
 from tests.helpers.params import EIGHT, edited
-from tests.helpers.refusals import told
+from tests.helpers.refusals import error_of
 
 
 def all_runs(params: Params) -> list[Run]:
     return list(dict.fromkeys(run for table in tables.all_tables(params) for run in table_runs(params, table)))
 
 
-def test_equal_runs_are_one(params: Params) -> None:
-    """No two runs of all tables compute the same, whatever their names."""
+def test_equal_runs_have_one_name(params: Params) -> None:
+    """No two runs of all tables compute the same under different names."""
     needed = all_runs(params)
     identities = Counter(identity(resolve(params, r.benchmark, r.row, r.seed)) for r in needed)
     assert len(identities) == len(needed)
@@ -61,11 +61,11 @@ def test_rows_of_a_sensitivity_table_restrict_its_grid(committed: dict[str, Any]
         ("k", 30),
     ]
     other = edited(committed, "rows_of", {"sensitivity_cub": ["full-paper+lambda_n=0.9"]})
-    said = told(lambda: tables.sensitivity_points(other, "cub"))
-    assert said.startswith("params.yaml: rows_of.sensitivity_cub: unknown row of the grid 'full-paper+lambda_n=0.9'")
+    message = error_of(lambda: tables.sensitivity_points(other, "cub"))
+    assert message.startswith("params.yaml: rows_of.sensitivity_cub: unknown row of the grid 'full-paper+lambda_n=0.9'")
 
 
-def test_a_value_of_a_grid_keeps_its_digits(committed: dict[str, Any]) -> None:
+def test_values_of_a_grid_have_full_precision(committed: dict[str, Any]) -> None:
     changed = edited(committed, "sensitivity.lambda_n", [0.12345678, 0.50000001, 1000000.0, 1e-7])
     points = [point for point in tables.sensitivity_points(changed, "cub") if point[0] == "lambda_n"]
     assert [row for _, _, row in points] == [
@@ -108,8 +108,8 @@ def test_tables_and_seeds(params: Params) -> None:
     found = table_runs(params, "main_ssb")
     assert [run.benchmark for run in found] == [b for b in ("cub", "scars", "aircraft") for _ in range(15)]
     assert [run.seed for run in found] == [0, 1, 2] * 15
-    assert "did you mean 'main_ssb'?" in told(lambda: table_runs(params, "main_sb"))
-    assert "did you mean 'cub'?" in told(lambda: table_runs(params, "ablation_cubb"))
+    assert "did you mean 'main_ssb'?" in error_of(lambda: table_runs(params, "main_sb"))
+    assert "did you mean 'cub'?" in error_of(lambda: table_runs(params, "ablation_cubb"))
 
 
 @pytest.mark.parametrize(
@@ -156,15 +156,15 @@ def test_requested_benchmarks(params: Params, words: list[str], expected: list[s
     ],
 )
 def test_unknown_targets(params: Params, word: str, sentence: str) -> None:
-    assert sentence in told(lambda: requested_benchmarks(params, [word]))
+    assert sentence in error_of(lambda: requested_benchmarks(params, [word]))
 
 
 def test_a_wrong_row_anywhere_is_found_before_anything_runs(committed: dict[str, Any]) -> None:
     committed["rows"]["ablation"].append("full-papr")
-    assert "did you mean 'paper'?" in told(lambda: targets.check(parse(committed), []))
+    assert "did you mean 'paper'?" in error_of(lambda: targets.check(parse(committed), []))
 
 
-def test_a_benchmark_can_have_seeds_of_its_own(committed: dict[str, Any]) -> None:
+def test_a_benchmark_can_have_its_own_seeds(committed: dict[str, Any]) -> None:
     def seeds(of: Params, table: str) -> list[int]:
         return sorted({run.seed for run in table_runs(of, table)})
 
@@ -175,11 +175,11 @@ def test_a_benchmark_can_have_seeds_of_its_own(committed: dict[str, Any]) -> Non
     assert seeds(params, "unknowns_cub50") == [0, 1, 2]
     assert seeds(params, "sensitivity_cub50") == seeds(params, "ablation_cub") == [0, 1, 2]
     own = committed["seeds_of"]["cub50"]
-    assert "did you mean 'cub50'?" in told(lambda: edited(committed, "seeds_of", {"cub5": own}))
-    assert "seeds_of.cub50.main" in told(lambda: edited(committed, "seeds_of", {"cub50": own | {"main": [1, 1]}}))
+    assert "did you mean 'cub50'?" in error_of(lambda: edited(committed, "seeds_of", {"cub5": own}))
+    assert "seeds_of.cub50.main" in error_of(lambda: edited(committed, "seeds_of", {"cub50": own | {"main": [1, 1]}}))
 
 
-def test_what_is_compared_with_what(committed: dict[str, Any]) -> None:
+def test_pairs_of_compared_rows(committed: dict[str, Any]) -> None:
     params = edited(committed, "protocols.cub50.tail_lr_factor", 0.1)
     pairs = tables.table_pairs(params, "unknowns", "cub50")
     assert pairs == params.rows.open_choices  # cub50 has other values everywhere
@@ -190,7 +190,7 @@ def test_what_is_compared_with_what(committed: dict[str, Any]) -> None:
         assert base != changed | {"row": base["row"]}, row
     pairs = tables.table_pairs(params, "statistics", "cub50")
     assert set(pairs.values()) == {"simgcd"}
-    for kind in ("main", "ablation"):  # only its own rows, so that another ablation row makes no main table again
+    for kind in ("main", "ablation"):  # only its own rows, so that a new ablation row does not make main tables again
         rows = tables.table_rows(params, kind, "cub50")
         assert tables.table_pairs(params, kind, "cub50") == {row: "simgcd" for row in rows if row != "simgcd"}
     assert not any(tables.table_pairs(params, kind, "cub50") for kind in ("sensitivity", "terms"))
@@ -206,10 +206,10 @@ def test_what_is_compared_with_what(committed: dict[str, Any]) -> None:
     assert tables.table_pairs(params, "unknowns", "cub")["full-mended"] == "simgcd"
     of_estimated = edited(committed, "benchmarks.cub.K", "estimated")
     assert not any("K=" in row for row in tables.table_pairs(of_estimated, "unknowns", "cub"))
-    words = told(lambda: edited(committed, "rows.open_choices", {"full-paper": "full-paper"}))
+    words = error_of(lambda: edited(committed, "rows.open_choices", {"full-paper": "full-paper"}))
     assert "rows: 'full-paper' is compared with itself under open_choices; name another row" in words
     edited(committed, "rows.open_choices", {"full-paper": "simgdc"})
-    assert "did you mean 'simgcd'?" in told(lambda: targets.check(parse(committed), []))
+    assert "did you mean 'simgcd'?" in error_of(lambda: targets.check(parse(committed), []))
 
 
 def test_planned_and_existing(params: Params, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -232,4 +232,4 @@ def test_planned_and_existing(params: Params, tmp_path: Path, monkeypatch: pytes
     assert [metrics["seed"] for metrics in tables.existing_metrics(params, planned)] == [0]
     for text in ("{", "[]", '{"schema": 1}'):
         Path(now.file("metrics.json")).write_text(text)
-        assert "metrics.json is damaged; delete it" in told(lambda: tables.existing_metrics(params, planned))
+        assert "metrics.json is damaged; delete it" in error_of(lambda: tables.existing_metrics(params, planned))

@@ -1,4 +1,4 @@
-"""How runs are divided into jobs that train several of them."""
+"""Division of runs into jobs that train several runs."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ def test_each_job_has_some_runs_of_one_seed(params: Params, cores: int, sizes: l
 
 
 def test_a_job_has_one_benchmark_and_one_number_of_threads(params: Params) -> None:
-    """The threads of a job are those of its sums, whose order is a run's."""
+    """The number of threads determines the order of sums, which is part of a run."""
     runs = [Run(b, row, 0) for row in ("simgcd", "simgcd+threads=3", "full-paper") for b in ("fashion", "cub")]
     jobs = together.divided(params, runs, 1)
-    alike = [{(r.benchmark, resolve(params, r.benchmark, r.row, 0)["threads"]) for r in job} for job in jobs]
-    assert all(len(one) == 1 for one in alike)
+    combinations = [{(r.benchmark, resolve(params, r.benchmark, r.row, 0)["threads"]) for r in job} for job in jobs]
+    assert all(len(one) == 1 for one in combinations)
     assert sorted(map(len, jobs)) == [1, 1, 2, 2]
-    assert [together.threads(params, job) for job in jobs] == [threads for [(_, threads)] in alike]
+    assert [together.threads(params, job) for job in jobs] == [threads for [(_, threads)] in combinations]
 
 
 def test_a_job_is_found_by_its_wildcards(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,4 +1,4 @@
-"""The plan: views counted by hand, rates by their source, sizes against the real models; what is here for a table."""
+"""The plan: views counted by hand, sources of rates, sizes against the real models; available tables."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def _elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def demo(committed: dict[str, Any]) -> Params:
-    """params.yaml in which fashion has values of its own: the last convolution is trained, in few epochs."""
+    """params.yaml with other values for fashion: the last convolution is trained, in few epochs."""
     committed["protocols"]["fashion"] |= {"resize": 73, "crop": 64, "tail": "blocks", "view_bank": 4, "epochs": 8}
     methods = committed["benchmarks"]["fashion"]["methods"]
     methods["simgcd"]["teacher_warmup_epochs"] = 3
@@ -55,7 +55,7 @@ def demo(committed: dict[str, Any]) -> Params:
 
 
 def finish(params: Params, run: Run, seconds: float, **changes: Any) -> None:
-    """Leave the metrics of a run, as train and score do."""
+    """Write the metrics of a run, as train and score do."""
     metrics = {
         **{"benchmark": run.benchmark, "row": run.row, "seed": run.seed, "seconds": seconds, "processes": 1},
         **{"training_seconds": seconds / 2, "peak_memory_mb": 900, "environment": {"device": CPU}},
@@ -79,7 +79,7 @@ def test_work_by_hand(demo: Params) -> None:
     assert work("kmeans") == Work(distances=2000 * 10 * 10)
 
 
-def test_kept_features_are_made_once_for_all_runs(demo: Params) -> None:
+def test_cached_features_are_made_once_for_all_runs(demo: Params) -> None:
     rows = ["kmeans", "simgcd", "full-paper", "simgcd+view_bank=0"]
     runs = [resolve(demo, "fashion", row, seed) for row in rows for seed in (0, 1)]
     expected = {"test_view-tail0-float32": 2500, "test_view-tail1-float32": 2500}
@@ -113,7 +113,7 @@ def test_rates_by_source_most_specific_first(params: Params, monkeypatch: pytest
     shutil.copy(ROOT / "docs/measured/bench_steps.csv", "results/bench/steps.csv")
     assert (rate().baseline, rate().contextual) == (4.365, 4.06)
     assert rate().source.startswith("make bench, exact, float32; cpu: ")
-    # The phases cost their own: 10 baseline views, 5 of the evaluation and 20 contextual ones.
+    # Each phase has its own cost: 10 baseline views, 5 of the evaluation and 20 contextual ones.
     hours = rate().hours(Work(baseline=10, contextual=20, test=5))
     assert hours == pytest.approx((15 / 4.365 + 20 / 4.06) / 3600)
 
@@ -142,20 +142,20 @@ def test_rates_by_source_most_specific_first(params: Params, monkeypatch: pytest
 
 
 @pytest.mark.parametrize("ours", ["abc", "0", "", "-4", "inf", "nan", "1_000"])
-def test_a_damaged_line_of_the_bench_is_left_out(params: Params, capsys: pytest.CaptureFixture[str], ours: str) -> None:
+def test_a_damaged_line_of_the_bench_is_skipped(params: Params, capsys: pytest.CaptureFixture[str], ours: str) -> None:
     p = resolve(params, "cub", "full-paper", 0)
     file = Path("results/bench/steps.csv")
     file.parent.mkdir(parents=True)
     text = (ROOT / "docs/measured/bench_steps.csv").read_text().replace(",0.1379,", ",0,")  # a share may be 0
     file.write_text(text.replace(",4.365,", f",{ours},"))
     rate = measured(params).rate("cub", p)
-    assert (rate.baseline, rate.contextual) == (4.06, 4.06)  # of the line that is left
-    told = f"'training step, baseline phase, exact, float32' is skipped, because ours is '{ours}'"
-    assert capsys.readouterr().err.startswith(f"warning: {file}: {told}")
+    assert (rate.baseline, rate.contextual) == (4.06, 4.06)  # of the remaining line
+    warning = f"'training step, baseline phase, exact, float32' is skipped, because ours is '{ours}'"
+    assert capsys.readouterr().err.startswith(f"warning: {file}: {warning}")
 
 
 @pytest.mark.parametrize("content", [b"", b"\x00\xff\n", b"work,unit\na,b\n"])
-def test_a_damaged_bench_is_told_and_not_planned_with(
+def test_a_damaged_bench_is_ignored_with_a_warning(
     params: Params, capsys: pytest.CaptureFixture[str], content: bytes
 ) -> None:
     Path("results/bench").mkdir(parents=True)
@@ -170,11 +170,11 @@ def test_device_seconds_of_shared_and_of_interrupted_runs(params: Params) -> Non
     views = work_of(DEMO, 10, p).views
     finish(params, Run("fashion", "simgcd", 0), 10.0, processes=2)
     assert measured(params).rate("fashion", p).baseline == pytest.approx(views / 20)
-    finish(params, Run("fashion", "simgcd", 0), 10.0, training_seconds=40.0)  # went on after an interruption
+    finish(params, Run("fashion", "simgcd", 0), 10.0, training_seconds=40.0)  # resumed after an interruption
     assert measured(params).rate("fashion", p).baseline == pytest.approx(views / 40)
 
 
-def test_kmeans_scales_with_its_distances_or_is_not_known(params: Params) -> None:
+def test_kmeans_scales_with_its_distances_or_is_unknown(params: Params) -> None:
     p, other = (resolve(params, benchmark, "kmeans", 0) for benchmark in ("cub", "scars"))
     assert NOTHING.rate("cub", p).baseline is None
     assert NOTHING.rate("cub", p).hours(Work(distances=9)) == 0
@@ -261,7 +261,7 @@ def test_done_runs_cost_nothing_and_every_run_is_listed(demo: Params) -> None:
         write_plan(demo, runs, Path("plan.csv"))
     other = resolve(demo, "fashion", "simgcd", 2) | {"lr": 9.0}
     finish(demo, Run("fashion", "simgcd", 2), 36.0, parameters=other)
-    said = write_plan(demo, [*runs, *runs], Path("work/plan.csv"))
+    text = write_plan(demo, [*runs, *runs], Path("work/plan.csv"))
     with open("work/plan.csv", encoding="utf-8", newline="") as file:
         rows = list(csv.DictReader(file))
     assert len(rows) == 15 + 1  # five rows, three seeds, and what they share
@@ -272,13 +272,13 @@ def test_done_runs_cost_nothing_and_every_run_is_listed(demo: Params) -> None:
     assert hours["simgcd", "2"] == pytest.approx(0.01)
     shared = next(row for row in rows if row["row"] == KEPT)
     assert int(shared["views"]) == 13_000
-    assert "fashion    simgcd             0-2       2         1            0.0         0.010" in said
-    assert f"measured: 3 runs of simgcd on fashion; {CPU}" in said
+    assert "fashion    simgcd             0-2       2         1            0.0         0.010" in text
+    assert f"measured: 3 runs of simgcd on fashion; {CPU}" in text
     assert write_plan(demo, [], Path("none.csv")) == "These targets need no run."
 
 
-def test_kept_features_are_planned_without_any_other_row(committed: dict[str, Any]) -> None:
-    """Of a benchmark too short for the warm-up of simgcd's teacher, and without a section of simgcd."""
+def test_cached_features_are_planned_without_other_rows(committed: dict[str, Any]) -> None:
+    """For a benchmark too short for the warm-up of simgcd's teacher, and without a section of simgcd."""
     committed["benchmarks"]["cub50"]["overrides"] = {"epochs": 5, "tail": "blocks", "view_bank": 4}
     del committed["methods"]["simgcd"]
     params = parse(committed)
@@ -309,7 +309,7 @@ def test_runs_behind_a_target(params: Params, target: str, number: int) -> None:
     assert len(runs) == len(set(runs)) == number
 
 
-def test_a_mistyped_rule_is_refused_and_files_are_left_alone() -> None:
+def test_a_mistyped_rule_is_refused_and_files_are_not() -> None:
     refuse_unknown_rules(["all_tables", "results/odd.csv", "work/x.npy"], ["all_tables", "demo"])
     with pytest.raises(UserError, match="unknown target 'al_tables'; did you mean 'all_tables'"):
         refuse_unknown_rules(["al_tables"], ["all_tables", "demo"])
@@ -317,14 +317,14 @@ def test_a_mistyped_rule_is_refused_and_files_are_left_alone() -> None:
         refuse_unknown_rules(["resluts/main_ssb.csv"], ["all_tables", "demo"])
 
 
-# -- what is here -------------------------------------------------------------------------------------------
+# -- available tables -------------------------------------------------------------------------------------------
 
 
 def here(params: Params, *benchmarks: str) -> Available:
     return available(params, lambda benchmark: "" if benchmark in benchmarks else f"{benchmark} is missing")
 
 
-def test_tables_of_what_is_here(params: Params) -> None:
+def test_available_tables(params: Params) -> None:
     found = here(params, "cub", "herbarium_19", "imagenet_1k")
     files = found.files()
     assert "results/available/main_ssb.csv" in files
@@ -337,7 +337,7 @@ def test_tables_of_what_is_here(params: Params) -> None:
     assert {run.benchmark for run in found.runs("main_generic")} == {"cifar10", "cifar100", "imagenet_100"}
 
 
-def test_finished_runs_stand_for_absent_data(params: Params) -> None:
+def test_finished_runs_replace_missing_data(params: Params) -> None:
     with pytest.raises(UserError, match="no benchmark of all_tables has data or finished runs"):
         here(params).summary()
     for row in params.rows.main:
@@ -347,12 +347,12 @@ def test_finished_runs_stand_for_absent_data(params: Params) -> None:
     assert here(params).files() == [f"results/available/main_ssb.{suffix}" for suffix in ("csv", "md", "tex", "html")]
 
 
-def test_test_views_are_kept_where_a_training_keeps_them() -> None:
-    """The plan, which loads no torch, has the limits a second time."""
+def test_the_plan_has_the_cache_limits_of_a_training() -> None:
+    """The plan does not load torch, so it has its own copy of the limits."""
     assert (sizes.IN_MEMORY, sizes.ON_DISK) == (views.IN_MEMORY, views.ON_DISK)
 
 
-def test_a_run_that_was_finished_before_is_found_again(params: Params) -> None:
+def test_a_finished_run_in_the_cache_is_found(params: Params) -> None:
     run = Run("fashion", "simgcd", 0)
     split = Path("results/splits/fashion.sha256")
     split.parent.mkdir(parents=True)

@@ -1,4 +1,4 @@
-"""What an adapter's runs cost and take on the disk."""
+"""Cost and disk space of runs with an adapter."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def finished(params: Params, row: str, seconds: float) -> Finished:
     return Finished("cub50", p, work_of(IMAGES, 50, p), seconds, CPU, 900.0, None)
 
 
-def test_kept_features_are_those_of_the_whole_backbone(params: Params) -> None:
+def test_cached_features_are_those_of_the_whole_backbone(params: Params) -> None:
     runs = [resolve(params, "cub50", row, 0) for row in ("kmeans", ROW)]
     assert cached_views(IMAGES, runs) == {
         "test_view-tail0-float32": 2889,
@@ -48,7 +48,7 @@ def test_kept_features_are_those_of_the_whole_backbone(params: Params) -> None:
     assert disk.scratch == (blocks.scratch or 0) + 2 * 4 * (DIM * (DIM + 1) - 320 * DIM)
 
 
-def test_steps_on_kept_features_are_cheap_and_views_cost_the_whole_backbone(params: Params) -> None:
+def test_steps_on_cached_features_are_cheap_and_views_cost_the_whole_backbone(params: Params) -> None:
     run, kept = plan(params, [Run("cub50", ROW, 0)], Measured([], {}, None))
     assert (run.views, run.rate.baseline) == (2 * 50 * 11 * 128 + 2889, 5000)
     assert "only pass through an adapter" in run.rate.source
@@ -67,7 +67,7 @@ def test_an_adapter_is_measured_by_runs_with_an_adapter(params: Params) -> None:
     assert of_blocks.hours(Work(baseline=blocks.work.views)) == pytest.approx(100 / 3600)
 
 
-def test_the_bench_of_a_trained_block_prices_no_adapter(committed: dict[str, Any]) -> None:
+def test_the_bench_of_a_trained_block_is_not_used_for_an_adapter(committed: dict[str, Any]) -> None:
     row = {"ours": "4.0", "device": CPU}
     bench = {f"training step, contextual phase, {way}, float32": row for way in ("exact", "view bank")}
     past = Measured([], bench, None)

@@ -1,4 +1,4 @@
-"""Figures: files that open, with bytes that repeat, and with what they are to show."""
+"""Figures: valid files with reproducible bytes and the expected content."""
 
 from __future__ import annotations
 
@@ -77,14 +77,14 @@ def is_good_png(path: Path) -> bool:
         return image.format == "PNG" and round(image.info["dpi"][0]) == style.DPI and bool(np.ptp(shades) > 150)
 
 
-def test_figures_open_and_repeat_byte_for_byte_whatever_the_user_set(tmp_path: Path) -> None:
+def test_figures_have_reproducible_bytes_for_all_user_settings(tmp_path: Path) -> None:
     features, names, old = blobs(3)
     folders = [tmp_path / "a", tmp_path / "b"]
     for folder in folders:
         training_curves({"full-paper": [history(), history(0.2)]}, folder / "curves.png", "Loss")
         sensitivity_curves(sensitivity_frame(), folder / "sensitivity.png", "Sensitivity")
         embedding(features, names, old, names, folder / "embedding.png", "Features", seed=0)
-        mpl.rcParams["font.size"] = 30  # only the second round would see it
+        mpl.rcParams["font.size"] = 30  # affects only the second call
     mpl.rcdefaults()
     for name in ("curves.png", "sensitivity.png", "embedding.png"):
         first, second = (folder / name for folder in folders)
@@ -170,12 +170,12 @@ def test_sensitivity_shows_measured_filled_and_published_hollow(drawn: list[Any]
     ]
 
 
-@pytest.mark.parametrize(("seeds", "said"), [(3, "mean ± std over seeds"), (1, "one seed")])
+@pytest.mark.parametrize(("seeds", "text"), [(3, "mean ± std over seeds"), (1, "one seed")])
 def test_the_title_of_a_sensitivity_figure_says_what_is_drawn(
-    drawn: list[Any], tmp_path: Path, seeds: int, said: str
+    drawn: list[Any], tmp_path: Path, seeds: int, text: str
 ) -> None:
     sensitivity_curves(sensitivity_frame().assign(n=seeds), tmp_path / "s.png", "Sensitivity")
-    assert drawn[0].get_suptitle() == f"Sensitivity ({said})"
+    assert drawn[0].get_suptitle() == f"Sensitivity ({text})"
 
 
 def test_sensitivity_without_published_values_or_runs(drawn: list[Any], tmp_path: Path) -> None:
@@ -199,7 +199,7 @@ def test_embedding_names_few_classes_with_old_as_circles(drawn: list[Any], tmp_p
     assert same == [h.get_color() for h in handles[:3]]
 
 
-def test_embedding_counts_many_classes_and_says_when_thinned(drawn: list[Any], tmp_path: Path) -> None:
+def test_embedding_counts_many_classes_and_states_a_sample(drawn: list[Any], tmp_path: Path) -> None:
     features, names, old = blobs(14, each=4)
     embedding(features, names, old, [int(n[1:]) for n in names], tmp_path / "e.png", "T", seed=0, max_points=50)
     true, guess = drawn[0].axes
@@ -211,7 +211,7 @@ def test_embedding_counts_many_classes_and_says_when_thinned(drawn: list[Any], t
 
 
 def lab(color: str) -> np.ndarray:
-    """Give a colour's place in CIELAB (D65), where distances are those that an eye sees; about 2 is the least."""
+    """Return a colour in CIELAB (D65), where distances are perceptual; about 2 is the smallest visible one."""
     rgb = np.array(mpl.colors.to_rgb(color))
     linear = np.where(rgb <= 0.04045, rgb / 12.92, ((rgb + 0.055) / 1.055) ** 2.4)
     to_xyz = np.array([[0.4124, 0.3576, 0.1805], [0.2126, 0.7152, 0.0722], [0.0193, 0.1192, 0.9505]])
@@ -229,7 +229,7 @@ def test_neighbours_among_the_classes_look_different(count: int) -> None:
     assert np.linalg.norm(np.diff(places, axis=0), axis=1).min() > 70
 
 
-def test_places_of_classes() -> None:
+def test_the_order_of_classes() -> None:
     true, old = ["b", "a", "n", "b", "m"], [True, True, False, True, False]
     assert in_places(true, old, ["a", "cluster 10", "cluster 9", "b"]) == (
         ["a", "b"],

@@ -1,4 +1,4 @@
-"""Results with every kind of bad name, and their report."""
+"""Results with every kind of odd name, and their report."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Pieces of the report: tables, confusion, galleries, thumbnails, maps."""
+"""Blocks of the report: tables, confusion matrices, galleries, thumbnails, embeddings."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from tests.helpers.tables import three
 MEASURED = ROOT / "docs/measured"
 
 
-# Of the present format; a table of an earlier one is refused, as by whatever reads it.
+# Tables of the current format; tables of earlier formats are refused by every reader.
 TABLES = [file for file in sorted(MEASURED.glob("*_*.csv")) if re.match(".*(collapsed|active_from)", file.read_text())]
 
 
@@ -44,7 +44,7 @@ TABLES = [file for file in sorted(MEASURED.glob("*_*.csv")) if re.match(".*(coll
 
 @pytest.mark.parametrize("file", TABLES, ids=lambda file: file.stem)
 def test_tables_have_the_numbers_of_the_rendered_ones(params: Params, file: Path) -> None:
-    """Every table that was published as CSV and Markdown: what the page shows is the Markdown's lines, in order."""
+    """For each published table, the rows on the page are those of its Markdown file, in order."""
     rendered = file.with_suffix(".md").read_text(encoding="utf-8")
     place = 0
     for grid in table_grids(params, file.stem, MEASURED):
@@ -82,7 +82,7 @@ def test_a_benchmark_stands_over_all_its_columns(params: Params, tmp_path: Path)
     assert (tmp_path / "x.html").read_text(encoding="utf-8").count('<th colspan="4" scope="colgroup">') == 3
 
 
-# -- pieces ----------------------------------------------------------------------------------------------
+# -- blocks ----------------------------------------------------------------------------------------------
 
 
 def test_confusion_by_hand() -> None:
@@ -115,7 +115,7 @@ def test_a_matrix_of_many_classes_is_a_picture() -> None:
     assert len(np.unique(picture[np.eye(100, dtype=bool)], axis=0)) == 1
 
 
-def test_the_typical_is_nearest_and_the_uncertain_lies_between() -> None:
+def test_typical_images_are_near_the_mean_and_uncertain_ones_between_means() -> None:
     angles = np.radians([0, 2, 40, 90, 88, 60])
     features = np.stack([np.cos(angles), np.sin(angles)], axis=1) * [[1], [5], [1], [1], [1], [3]]
     groups = np.array([0, 0, 0, 7, 7, 7])
@@ -141,8 +141,8 @@ def test_thumbnails_are_centre_squares() -> None:
         assert abs(whole[top + many.side // 2, left + many.side // 2, 0] - 5 * number) < 8
 
 
-def test_embeddings_take_any_names_and_scores(tmp_path: Path) -> None:
-    """What a report on other images needs: points, texts and labels alone."""
+def test_embeddings_accept_any_names_and_scores(tmp_path: Path) -> None:
+    """Points, texts and labels are sufficient, as for a report on other images."""
     points = np.array([[0.0, 0.0], [3.0, 1.0], [-2.0, 5.0]])
     shown = embedding(points, ["x", "</script>", "z"], {"class": ["new-1", "new-1", "dög"]}, "caption")
     assert all(0 <= mark.x <= shown.width and 0 <= mark.y <= shown.height for mark in shown.marks)
@@ -166,7 +166,7 @@ def test_a_class_has_one_colour_in_the_figure_and_on_the_map(
     monkeypatch.setattr(embedding_module, "figure", kept)
     run = read_made(Path("results/runs/mine/full-paper/seed0"), Path("results/splits/mine.csv"), None)
     assert run
-    run.kept["matched_class"] = run.kept["matched_class"].replace({2: 6})  # a cluster that no class was left for
+    run.kept["matched_class"] = run.kept["matched_class"].replace({2: 6})  # a cluster without a class
     run = replace(run, names=[*run.names, "cluster 6"], old=[*run.old, False])
     true, matched = ([run.names[c] for c in run.kept[of]] for of in ("true_class", "matched_class"))
     embedding_module.embedding(
@@ -185,7 +185,7 @@ def test_a_class_has_one_colour_in_the_figure_and_on_the_map(
     assert len(set(colours.values())) == len(colours) == 7
 
 
-def test_a_run_that_diverged_has_no_embedding_and_all_else(made: Any, at: Params) -> None:
+def test_a_diverged_run_lacks_only_the_embedding(made: Any, at: Params) -> None:
     store = open_packed(Path(made[2]["mine"]))
     run = read_made(Path("results/runs/mine/full-paper/seed0"), Path("results/splits/mine.csv"), store)
     assert run

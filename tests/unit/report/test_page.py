@@ -1,4 +1,4 @@
-"""The report: what it shows of real results, what it names as gaps, and what must never be in it."""
+"""The report: displayed results, missing results, and content that it must not have."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from tests.helpers.tables import three
 
 
 class Texts(HTMLParser):
-    """What a browser shows of a page: its texts, its tags with their attributes."""
+    """Collects the texts, tags and attributes of a page."""
 
     def __init__(self, page: str) -> None:
         super().__init__()
@@ -51,7 +51,7 @@ def sections(page: str) -> list[str]:
 # -- the whole page --------------------------------------------------------------------------------------
 
 
-def test_all_that_exists_is_shown_and_gaps_are_named(page: str) -> None:
+def test_all_results_are_shown_and_missing_ones_named(page: str) -> None:
     assert sections(page) == [
         *("Summary", "Definitions", "Available results"),
         *("mine", "Main table", "Statistics", "Embedding", "Confusion matrix", "Accuracy per class"),
@@ -69,7 +69,7 @@ def test_all_that_exists_is_shown_and_gaps_are_named(page: str) -> None:
     assert len(page) < 5e6
 
 
-def test_words_and_signs_are_explained_before_they_are_used(page: str) -> None:
+def test_terms_and_signs_are_explained_before_they_are_used(page: str) -> None:
     explained = page.partition('<section id="s1">')[2].partition("</details>")[0]
     assert '<details class="inner" id="s1-1">' in explained  # folded
     for word in ("D^l: ", "D^u: ", "Old: ", "New: ", "All: ", "K: ", "v2: ", "±: ", "over n runs"):
@@ -93,7 +93,7 @@ def test_equal_results_make_equal_pages(page: str, at: Params, made: Any) -> Non
 
 
 def test_partial_results(at: Params, made: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """One run without embeddings, no table, no pixels: the page says so, and shows the rest."""
+    """A run without embeddings, no table and no pixels: the page notes this and shows the rest."""
     shutil.copytree(made[0], tmp_path / "part")
     monkeypatch.chdir(tmp_path / "part")
     pixels_file(Path(made[2]["mine"])).unlink()
@@ -123,7 +123,7 @@ def test_runs_in_no_table_are_named(
         (folder / "metrics.json").write_text(json.dumps(simgcd | {"row": row, "seed": seed}))
     make_report(at, made[2], Path("results/report.html"))
     text = "".join(Texts(Path("results/report.html").read_text(encoding="utf-8")).texts)
-    # full-paper+tau=0.1 is in the table of the choices that the paper does not specify.
+    # full-paper+tau=0.1 is in the table of choices that the paper does not specify.
     named = "mine: SimGCD (seed 7); mine: SimGCD, lr = 0.2 (seed 0, 1)."
     assert f"3 of the 10 runs are in no table of the current params.yaml: {named}" in text
     impossible = made[1] | {"rows": made[1]["rows"] | {"faster_settings": {"simgcd+k=7": "simgcd"}}}
@@ -190,13 +190,13 @@ def test_a_damaged_result_is_named(
         make_report(at, made[2], Path("results/report.html"))
 
 
-# -- what must not be in it ------------------------------------------------------------------------------
+# -- excluded content ------------------------------------------------------------------------------
 
 
 def test_names_are_escaped(page: str) -> None:
     read = Texts(page)
     scripts = [attributes for tag, attributes in read.tags if tag == "script"]
-    assert scripts == [{"type": "application/json"}, {}]  # the embedding's data and our own
+    assert scripts == [{"type": "application/json"}, {}]  # the data of the embedding and the script
     assert not [tag for tag, attributes in read.tags if any(name.startswith("on") for name in attributes)]
     shown = {text.strip() for text in read.texts}
     for name in NAMES:
@@ -205,7 +205,7 @@ def test_names_are_escaped(page: str) -> None:
     assert any(text and NAMES[0] in text and FILE.partition("{")[0] in text for text in alternatives)
 
 
-def test_nothing_leads_out_of_the_page(page: str) -> None:
+def test_the_page_has_no_external_links(page: str) -> None:
     for tag, attributes in Texts(page).tags:
         for name in ("src", "href", "srcset", "data", "action"):
             assert re.match(r"data:|#", attributes.get(name) or "#"), (tag, attributes)
@@ -214,9 +214,9 @@ def test_nothing_leads_out_of_the_page(page: str) -> None:
     assert "default-src 'none'" in html.unescape(page)
 
 
-def test_pictures_carry_no_exif_and_the_page_no_place(page: str, made: Any) -> None:
+def test_pictures_have_no_exif_and_the_page_no_path(page: str, made: Any) -> None:
     original = Image.open(made[0] / "photographs" / FILE.format("0-0"))
-    assert original.getexif().get_ifd(0x8825)  # the photographs do have a place
+    assert original.getexif().get_ifd(0x8825)  # the photographs have a location in EXIF
     assert ARTIST.encode() in (made[0] / "photographs" / FILE.format("0-0")).read_bytes()
     found = images(page)
     assert len(found) > 6 * 5

@@ -1,4 +1,4 @@
-"""Aggregation and verdicts worked by hand."""
+"""Aggregation and verdicts, computed by hand."""
 
 from __future__ import annotations
 
@@ -71,14 +71,14 @@ def test_no_band_without_a_spread_or_with_one_seed() -> None:
     assert line["all_verdict"] == "no band"
 
 
-def test_a_row_without_runs_and_a_score_without_a_value_are_gaps() -> None:
+def test_a_row_without_runs_and_a_score_without_a_value_are_empty() -> None:
     runs = [run("kmeans", 0, (34.0, 38.0, None)), run("kmeans", 1, (35.0, 39.0, 31.0))]
     table = v2(long(runs, ["kmeans", "full-paper"]))
     kmeans, missing = table.iloc[0], table.iloc[1]
     assert (missing["n"], missing["all_published"], missing["all_verdict"]) == (0, 64.5, "")
     assert pd.isna(missing["all_mean"])
     assert pd.isna(missing["K"])
-    assert pd.isna(kmeans["new_mean"])  # a mean of half the seeds would pass for one of all
+    assert pd.isna(kmeans["new_mean"])  # a mean of half the seeds would look like one of all
     assert (kmeans["new_per_seed"], kmeans["all_mean"]) == ("- 31.0", 34.5)
 
 

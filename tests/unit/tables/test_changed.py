@@ -132,18 +132,18 @@ def test_differences_have_it_once_for_each_row() -> None:
 @pytest.mark.parametrize("kind", ["main", "statistics", "sensitivity"])
 def test_the_script_reads_the_predictions_beside_the_scores(tmp_path: Path, kind: str) -> None:
     runs = {("simgcd", 0): BASE, ("full-paper", 0): ONE_OTHER, ("full-paper+k=20", 0): ONE_OTHER}
-    metrics, asked = [], []
+    metrics, hashes = [], []
     for one, file in files(tmp_path, runs).items():
         parameters = {"benchmark": one.benchmark, "row": one.row, "seed": one.seed}
         content = run(one.row, one.seed, (60.0, 65.0, 57.0), parameters=parameters)
         metrics.append(file.with_name("metrics.json"))
         metrics[-1].write_text(json.dumps(content))
-        asked.append(parameters_hash(parameters))
+        hashes.append(parameters_hash(parameters))
     rows = ["simgcd", "full-paper"] if kind == "main" else ["full-paper", "full-paper+k=20"]
     request = {"table": f"{kind}_cub", "kind": kind, "rows": rows, "benchmarks": ["cub"], "note": "", "absent": []}
     request |= {"pairs": {} if kind == "sensitivity" else {"full-paper": "simgcd"}}
     script = [sys.executable, str(ROOT / "workflow/scripts/make_table.py"), "--request", json.dumps(request)]
-    call = [*script, "--stem", str(tmp_path / "t"), "--metrics", *map(str, metrics), "--hashes", *asked]
+    call = [*script, "--stem", str(tmp_path / "t"), "--metrics", *map(str, metrics), "--hashes", *hashes]
     subprocess.run(call, env=ENVIRONMENT, check=True)
     table = pd.read_csv(tmp_path / "t.csv")
     known = table[table["changed"].notna()]

@@ -1,4 +1,4 @@
-"""Published numbers: each is reached, and stands where it is printed."""
+"""Published numbers: each is used, in the right row."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rendered tables: marks, gaps, notes, hostile names."""
+"""Rendered tables: marks, missing values, notes, malicious names."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def wide(table: pd.DataFrame, **changes: Any) -> layout.Table:
     return layout.wide_table(table, **({"title": "t", "note": "", "kind": "main", "label": "x"} | changes))
 
 
-def test_best_and_second_are_marked_with_ties_as_the_reader_sees_them() -> None:
+def test_best_and_second_are_marked_with_ties_of_displayed_values() -> None:
     values = {
         "kmeans": 60.04,
         "simgcd": 59.96,
@@ -52,7 +52,7 @@ def test_markdown_marks_and_published_line() -> None:
     assert "| SimGCD | 0, 1, 2 | 59.0, 60.0, 61.0 | 64.0, 65.0, 66.0 | 56.0, 57.0, 58.0 |" in lines
 
 
-def test_gaps_are_named_by_benchmark_and_n_where_it_differs() -> None:
+def test_missing_rows_are_named_by_benchmark_with_n_if_it_differs() -> None:
     runs = three("simgcd", 60.0) + three("kmeans", 30.0)
     runs.append(run("simgcd", 0, (50.0, 70.0, 40.0), benchmark="scars"))
     table = wide(long(runs, ["kmeans", "simgcd", "full-paper"], ("cub", "scars")))
@@ -69,7 +69,7 @@ def test_what_differs_between_rows_is_named() -> None:
     assert "Different environments: torch 2.12.0 (SimGCD) and 2.13.0 (Full method (paper))." in notes
 
 
-def test_the_note_comes_first_and_an_unmixed_table_flags_nothing() -> None:
+def test_the_note_comes_first_and_equal_environments_are_not_noted() -> None:
     notes = wide(long(three("simgcd", 60.0), ["simgcd"]), note="The backbone saw ImageNet labels.").notes
     assert notes[0] == "The backbone saw ImageNet labels."
     assert not any(note.startswith(("Mixed", "Missing")) for note in notes)
@@ -106,7 +106,7 @@ def test_method_names(row: str, name: str) -> None:
 
 
 class Outline(HTMLParser):
-    """Collect the tags, attributes and text of a page; a tag that is never closed stays on the stack."""
+    """Collects the tags, attributes and text of a page; tags that are not closed remain on the stack."""
 
     VOID = ("meta", "br")
 

@@ -47,7 +47,7 @@ def test_verdicts(differences: list[float], verdict: str) -> None:
 
 
 def test_holm() -> None:
-    # Worked by hand: 4 * 0.005, 3 * 0.01, 2 * 0.03, then never less than the one before.
+    # By hand: 4 * 0.005, 3 * 0.01, 2 * 0.03, then at least the previous value.
     assert holm([0.01, 0.04, 0.03, 0.005]) == pytest.approx([0.03, 0.06, 0.06, 0.02])
     assert holm([0.9, 0.8]) == [1.0, 1.0]
     assert holm([]) == []
@@ -91,7 +91,7 @@ def test_runs_of_other_splits_cannot_be_compared() -> None:
         statistics(metrics, pairs={"full-paper": "simgcd"}, benchmark="cub50")
 
 
-def test_what_is_not_defined_is_not_compared() -> None:
+def test_undefined_values_are_not_compared() -> None:
     assert paired(np.array([np.nan, np.nan, np.nan])) == {"verdict": "not defined"}
     metrics = [run(row, seed, 40.0 + seed) for row in ("simgcd", "full-paper") for seed in range(3)]
     for metric in metrics:
@@ -101,7 +101,7 @@ def test_what_is_not_defined_is_not_compared() -> None:
     assert frame["new_p"].isna().all()
     assert frame["new_p_holm"].isna().all()
     assert frame["all_verdict"][0] == "no difference seen"
-    assert (frame["K"].dtype, frame["epoch"][0]) == ("Int64", 9)  # whole numbers, though one row is missing
+    assert (frame["K"].dtype, frame["epoch"][0]) == ("Int64", 9)  # integers, although one row is missing
     new = statistics_listing(frame, "Title").lines[2]
     assert new[3:] == ["–", "–", "–", "–", "–", "not defined"]
     assert statistics_listing(frame, "Title").lines[0][3] == "41.0 / 41.0"
@@ -123,9 +123,9 @@ def test_seeds_whose_projections_collapsed_are_named() -> None:
     metrics[5]["collapsed"] = True  # full-paper, seed 2
     frame = statistics(metrics, pairs={"full-paper": "simgcd", "full-mended": "simgcd"}, benchmark="cub50")
     assert list(frame["collapsed"]) == ["2", ""]
-    told = [note for note in statistics_listing(frame, "Title").notes if note.startswith("Collapsed")]
-    assert len(told) == 1
-    assert told[0].endswith("had almost no effect): Full method (paper): seed 2.")
+    notes = [note for note in statistics_listing(frame, "Title").notes if note.startswith("Collapsed")]
+    assert len(notes) == 1
+    assert notes[0].endswith("had almost no effect): Full method (paper): seed 2.")
 
 
 def test_audit_of_every_published_row() -> None:
@@ -136,7 +136,7 @@ def test_audit_of_every_published_row() -> None:
     assert full["expected_least"] == pytest.approx(63.9, abs=0.01)
     assert full["difference"] == pytest.approx(0.6, abs=0.01)
     assert not full["consistent"]
-    assert not rows.loc[("generic", "cifar10", "dccl"), "consistent"]  # All below Old and New alike
+    assert not rows.loc[("generic", "cifar10", "dccl"), "consistent"]  # All is below both Old and New
     assert rows.loc[[key for key in rows.index if key[2] == "simgcd"], "consistent"].all()
     assert rows.loc[("ssb", "cub", "simgcd"), "expected_least"] == pytest.approx(60.3, abs=0.05)
     exact = rows[rows["w_old_least"] == rows["w_old_most"]]
@@ -174,10 +174,10 @@ def test_any_row_can_be_compared_with_any_other() -> None:
     assert [float(v) for v in frame["all_per_seed"][1].split()] == pytest.approx([1.0, 0.9, 0.8])
     listing = statistics_listing(frame, "Title")
     assert listing.lines[0][0] == "Full method (paper), K = 60 against Full method (paper)"
-    said = (
+    note = (
         "K = 60 (given) against 50: Full method (paper), K = 60; 50 (true) against 60: Full method (paper), tau = 1.0."
     )
-    assert listing.notes[-1] == said
+    assert listing.notes[-1] == note
 
 
 # -- size of the terms -----------------------------------------------------------------------------------

@@ -17,14 +17,14 @@ def means(*values: float) -> pd.DataFrame:
     return pd.DataFrame([row | {"method": f"row{i}", "all_mean": v, "new_mean": v / 2} for i, v in enumerate(values)])
 
 
-def test_verify_tells_equal_near_and_far() -> None:
+def test_verify_counts_equal_and_different_means() -> None:
     reference = means(60.0, 70.0)
     for value, equal, largest, good in ((70.0, 4, "0.00", True), (71.5, 2, "1.50", True), (67.9, 2, "2.10", False)):
-        said, found = verdict({"main": compare(means(60.0, value), reference, "main")})
+        text, found = verdict({"main": compare(means(60.0, value), reference, "main")})
         assert found == good
-        assert f"main: {equal} of 4 means equal, max. difference {largest} points" in said
-        assert ("NOT all within 2 points" in said) == (not good)
-        assert ("(row1, unlabelled v2, all_mean)" in said) == (value != 70.0)
+        assert f"main: {equal} of 4 means equal, max. difference {largest} points" in text
+        assert ("NOT all within 2 points" in text) == (not good)
+        assert ("(row1, unlabelled v2, all_mean)" in text) == (value != 70.0)
 
 
 def test_verify_refuses_other_rows() -> None:
@@ -36,7 +36,7 @@ def test_verify_refuses_other_rows() -> None:
 
 
 @pytest.mark.parametrize("text", ["", "method\n", "a\x00b\n", "word", "head alone", "no means", "a folder"])
-def test_verify_refuses_what_is_no_table(tmp_path: Path, text: str) -> None:
+def test_verify_refuses_other_files(tmp_path: Path, text: str) -> None:
     file, good = tmp_path / "main.csv", means(60.0).to_csv(index=False)
     file.write_text(good)
     assert compare(read_means(file), read_means(file), "main").difference.tolist() == [0, 0]

@@ -1,4 +1,4 @@
-"""States of a training: resumed, damaged, diverged, and one process at a time."""
+"""Checkpoints of a training: resumed, damaged, diverged, and locked by one process."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def test_resumed_is_uninterrupted(tmp_path: Path, changes: dict[str, Any], epoch
     again, rest = training(tmp_path, changes, start=5 if epochs_done else None)
     again.train()
     assert equal(again, whole)
-    assert len(rest.asked) == len(recorder.asked) - calls
+    assert len(rest.calls) == len(recorder.calls) - calls
     ids = torch.arange(IMAGES + TEST)
     assert torch.equal(again.features(ids), whole.features(ids))
 
@@ -47,7 +47,7 @@ def test_a_finished_state_is_not_trained_again(tmp_path: Path) -> None:
     first, _ = trained(tmp_path, "a.pt")
     again, recorder = training(tmp_path, {}, start=5, name="a.pt")
     again.train()
-    assert not recorder.asked
+    assert not recorder.calls
     assert equal(first, again)
 
 
@@ -77,7 +77,7 @@ def damage(path: Path, kind: str) -> None:
         torch.save({"kind": "ctxgcd-state", "schema": 99}, path)
     elif kind == "list":
         torch.save([1], path)
-    elif kind == "one bit":  # of a parameter, which torch itself loads without a word
+    elif kind == "one bit":  # of a parameter, which torch loads without an error
         parameter = checkpoint.load(path, "ctxgcd-state")["network"]["tail.weight"].numpy().tobytes()
         place = content.index(parameter)
         path.write_bytes(content[:place] + bytes([content[place] ^ 1]) + content[place + 1 :])
@@ -111,7 +111,7 @@ def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf])
-def test_divergence_ends_in_a_sentence_and_keeps_the_state(
+def test_divergence_is_reported_in_one_line_and_keeps_the_state(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, value: float
 ) -> None:
     made, recorder = training(tmp_path, SIMGCD)
@@ -119,7 +119,7 @@ def test_divergence_ends_in_a_sentence_and_keeps_the_state(
 
     def diverging(net: Network, of: Batch) -> Losses:
         found = own(net, of)
-        if len(recorder.asked) == 3 * (IMAGES // 8) - 2:  # a step of epoch 2, after which no term is finite
+        if len(recorder.calls) == 3 * (IMAGES // 8) - 2:  # a step of epoch 2, after which no term is finite
             found = Losses({**found.terms, "cls": found.terms["cls"] * value})
         return found
 
@@ -145,11 +145,11 @@ def test_a_run_is_trained_by_one_process_at_a_time(tmp_path: Path) -> None:
     owner, other = checkpoint.owned(state), checkpoint.owned(state, patience=0.1)
     with owner, pytest.raises(UserError, match="another process trains the run"):
         other.__enter__()
-    with checkpoint.owned(state):  # free again
+    with checkpoint.owned(state):  # unlocked again
         assert state.is_dir()
 
 
-def test_a_process_without_patience_does_not_wait(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_process_with_patience_0_does_not_wait(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with checkpoint.owned(tmp_path), pytest.raises(checkpoint.TrainedElsewhere, match="wait until it has ended"):
         checkpoint.owned(tmp_path, patience=0).__enter__()
     assert capsys.readouterr().out == ""

@@ -1,4 +1,4 @@
-"""Devices have one owner each: real processes, simulated lists of devices, kills at random moments."""
+"""Each device has one owner: real processes, simulated lists of devices, kills at random moments."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ import pytest
 from ctxgcd.training.device_locks import borrowed
 from tests.helpers.places import ROOT
 
-# Each owner makes a file of its device's name that must not be there, works, and deletes it; a killed one leaves it to
-# the next owner, who finds the process of that name gone.
+# Each owner creates a file with the name of its device, which must not exist, and deletes it at the end. After a kill,
+# the next owner finds the file of a process that no longer exists.
 JOB = """
 import os, random, sys, time
 from pathlib import Path
@@ -50,7 +50,7 @@ def job(folder: Path, names: str, count: int = 1, seconds: float = 0.3) -> subpr
 
 @pytest.mark.slow
 def test_two_devices_eight_jobs_and_kills(tmp_path: Path) -> None:
-    """Half of the jobs see both devices, the others one each; every second one is killed while it works or waits."""
+    """Half of the jobs see both devices, the others one each; every second job is killed while it works or waits."""
     chance = random.Random(0)
     jobs = [job(tmp_path, ("a,b", "a", "a,b", "b")[number % 4]) for number in range(8)]
     for killed in jobs[::2]:
@@ -64,8 +64,8 @@ def test_two_devices_eight_jobs_and_kills(tmp_path: Path) -> None:
         assert held == [0, 1]
 
 
-def test_who_wants_several_is_not_starved(tmp_path: Path) -> None:
-    """While single jobs follow one another, one that wants all devices gets them, and no two wait for each other."""
+def test_a_job_of_several_devices_is_not_starved(tmp_path: Path) -> None:
+    """A job that requests all devices gets them between jobs of one device, without deadlocks."""
     singles = [job(tmp_path, "a,b", seconds=0.4) for _ in range(2)]
     while len(list(tmp_path.glob("*.got"))) < 2:
         time.sleep(0.02)
@@ -86,7 +86,7 @@ def test_only_visible_devices_are_taken(tmp_path: Path) -> None:
         assert held == [0, 2]
 
 
-# One after another, as users of the host who make the folder, a lock in it, and take both after each other.
+# One after another, as users of the host who create the folder and a lock in it, and lock both devices.
 USERS = """
 import os, sys
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Which devices a training borrows, where CUDA is made up and the locks are real."""
+"""The devices of a training, with simulated CUDA and real locks."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from ctxgcd.errors import UserError
 from ctxgcd.training import device_locks, devices
 from ctxgcd.training.devices import borrowed_devices
 
-CARDS = ("GPU-a", "GPU-b", "GPU-c")  # of the host; a process is shown a part of them, each time numbered from 0
+CARDS = ("GPU-a", "GPU-b", "GPU-c")  # of the host; a process sees some of them, numbered from 0
 
 
 @pytest.fixture(autouse=True)
@@ -37,7 +37,7 @@ def host(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.delenv("LOCAL_RANK", raising=False)
 
 
-def test_what_a_queue_shows_is_all_there_is(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_the_devices_set_by_a_queue_are_used(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "2")
     with borrowed_devices(1) as held:
         assert held == [torch.device("cuda", 0)]  # the first of those that are visible
@@ -45,8 +45,8 @@ def test_what_a_queue_shows_is_all_there_is(monkeypatch: pytest.MonkeyPatch) -> 
         pass
 
 
-def test_a_card_is_the_same_whatever_its_number_is(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """SLURM may show two jobs two cards as number 0, or one card under two numbers."""
+def test_a_device_is_identified_by_its_uuid(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """In SLURM, two jobs may see two devices as number 0, or one device under two numbers."""
     with borrowed_devices(1):  # GPU-a
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1")
         with borrowed_devices(1) as other:  # GPU-b, at once
@@ -57,8 +57,8 @@ def test_a_card_is_the_same_whatever_its_number_is(monkeypatch: pytest.MonkeyPat
             assert sorted(file.name for file in (tmp_path / "locks").iterdir()) == ["GPU-a.lock", "GPU-b.lock"]
 
 
-def test_the_started_processes_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_started_processes_get_the_locked_devices(monkeypatch: pytest.MonkeyPatch) -> None:
     with borrowed_devices(2) as held:
         monkeypatch.setenv("LOCAL_RANK", "1")
-        with borrowed_devices(2) as told:
-            assert told == held == [torch.device("cuda", 0), torch.device("cuda", 1)]
+        with borrowed_devices(2) as devices:
+            assert devices == held == [torch.device("cuda", 0), torch.device("cuda", 1)]

@@ -1,4 +1,4 @@
-"""The loop on a made-up network: what a training records, and what runs of one seed share."""
+"""The loop on a synthetic network: recorded values, and what runs of one seed share."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from tests.helpers.training import (
 torch.set_num_threads(1)
 
 
-# -- what a training records -----------------------------------------------------------------------------
+# -- recorded values -----------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -86,7 +86,7 @@ def test_training_learns(tmp_path: Path) -> None:
 
 
 class Counter(TorchDispatchMode):
-    """Counts what makes the host wait for a GPU: values that Python reads, and shapes that depend on values."""
+    """Counts operations for which the host waits for a GPU: values read by Python, and shapes that depend on values."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -109,7 +109,7 @@ class Counter(TorchDispatchMode):
     ],
 )
 def test_a_step_never_waits_for_the_device(tmp_path: Path, changes: dict[str, Any]) -> None:
-    """However many steps an epoch has, the host reads as many values: the means at its end."""
+    """The number of values that the host reads does not depend on the number of steps: the means of an epoch."""
     waits = []
     for batch_size in (4, 12):
         made, _ = training(tmp_path, {"batch_size": batch_size, **changes})
@@ -152,13 +152,13 @@ def test_tail_has_a_learning_rate_of_its_own(tmp_path: Path) -> None:
 
 
 def test_one_step_is_that_of_plain_sgd(tmp_path: Path) -> None:
-    """The first step of an epoch of one batch, by hand: decay on matrices alone, the tail at half the rate."""
+    """The first step of an epoch of one batch, by hand: weight decay on matrices only, half the rate for the tail."""
     changes = {**SIMGCD, "epochs": 1, "batch_size": IMAGES, "teacher_warmup_epochs": 1, "weight_decay": 0.1}
     made, recorder = training(tmp_path, changes)
     before = {name: value.clone() for name, value in made.row.network.state_dict().items()}
     made.train()
     after = made.row.network.state_dict()
-    ids, rows = recorder.asked[0]
+    ids, rows = recorder.calls[0]
     net = network(0)
     batch = Batch({"sampled": Rows(rows, ids, made_up()[2][ids])})
     weighted(made.row.method.losses(net, batch).terms, made.row.method.weights(batch)).backward()
@@ -174,7 +174,7 @@ def test_one_step_is_that_of_plain_sgd(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_methods_of_one_seed_see_the_same(tmp_path: Path) -> None:
-    """Same start, same sampled images, same views: SimGCD, every variant, ablations, any k."""
+    """SimGCD, all variants, ablations and any k have equal initial values, sampled images and views."""
     cases: dict[str, dict[str, Any]] = {"simgcd": SIMGCD} | {v: {"variant": v} for v in VARIANTS}
     cases |= {"without_n": {"context_terms": ["L_c"]}, "zero": CONTROL, "k": {"k": 6}, "early": {"T_warm": 0}}
     cases |= {"dataset": {"reciprocal": "dataset"}}
@@ -185,7 +185,7 @@ def test_methods_of_one_seed_see_the_same(tmp_path: Path) -> None:
         made.train()
         seen[name] = recorder.of(8)
         steps = IMAGES // 8
-        around = len(recorder.asked) - len(seen[name])
+        around = len(recorder.calls) - len(seen[name])
         assert len(seen[name]) == 5 * steps
         assert around == {"simgcd": 0, "early": 5 * steps}.get(name, 3 * steps)
     for name in cases:
@@ -213,8 +213,8 @@ def test_same_seed_twice_is_bit_equal(tmp_path: Path) -> None:
         assert not equal(one, trained(tmp_path, f"{number}c.pt", **{**changes, "seed": 1})[0])
 
 
-def test_control_gives_the_parameters_of_simgcd(tmp_path: Path) -> None:
-    """With both weights 0 the context terms are computed and logged, and change nothing beyond rounding."""
+def test_the_control_has_the_parameters_of_simgcd(tmp_path: Path) -> None:
+    """With both weights 0, the context terms are computed and logged, with no effect except rounding."""
     baseline = trained(tmp_path, "a.pt", **SIMGCD)[0]
     for variant in VARIANTS:
         control = trained(tmp_path, f"{variant}.pt", variant=variant, **CONTROL)[0]
@@ -224,7 +224,7 @@ def test_control_gives_the_parameters_of_simgcd(tmp_path: Path) -> None:
 
 
 def test_released_trains_simgcd_and_its_cluster_term_alone(tmp_path: Path) -> None:
-    """The neighbourhood term of the released code changes no parameter: with it, without it, at any weight."""
+    """The neighbourhood term of the released code changes no parameter: with the term, without it, with any weight."""
     released = {"variant": "released", "lambda_c": 0.1}
     whole, heavy, without = (
         trained(tmp_path, f"{name}.pt", **released, **changes)[0]
@@ -240,8 +240,8 @@ def test_released_trains_simgcd_and_its_cluster_term_alone(tmp_path: Path) -> No
 
 def test_collapse_is_the_info_nce_of_chance() -> None:
     method: Method = Full(parameters(batch_size=128))
-    alike = torch.ones(256, 8) + torch.arange(8)
-    assert method.collapsed({"loss": 0.0, "info_nce": float(info_nce(alike, 1.0))})
+    equal = torch.ones(256, 8) + torch.arange(8)
+    assert method.collapsed({"loss": 0.0, "info_nce": float(info_nce(equal, 1.0))})
     apart = torch.randn(256, 8, generator=torch.Generator().manual_seed(0))
     assert not method.collapsed({"loss": 0.0, "info_nce": float(info_nce(apart, 1.0))})
     assert not method.collapsed({"loss": 0.0})  # a method without that term

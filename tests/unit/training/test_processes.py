@@ -1,4 +1,4 @@
-"""Several processes of one training, joined by gloo on the CPU: the same run as one process makes."""
+"""Several processes of one training, connected by gloo on the CPU, give the same run as one process."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ pytestmark = pytest.mark.slow
 
 VARIANTS = ("paper", "released", "mended", "staged")
 
-# A training of a tiny ViT on random images, as train.run builds it; what each process ends with is written to a file.
+# A training of a tiny ViT on random images, as in train.run; each process writes its final state to a file.
 SCRIPT = """
 import sys
 from pathlib import Path
@@ -88,23 +88,23 @@ with started([torch.device("cpu")] * count) as (processes, device):
 
 
 def train(folder: Path, count: int) -> dict[str, list[dict]]:
-    """Train each variant with so many processes; what each of these ended with."""
+    """Train each variant with this number of processes; return the final state of each process."""
     folder.mkdir()
     script = folder / "script.py"
     script.write_text(SCRIPT)
     command = [sys.executable, str(script), str(count), "2", *(str(folder / variant) for variant in VARIANTS)]
-    # As inside a job of SLURM, which starts one process and means us to start the others.
+    # As in a SLURM job, which starts one process that starts the others.
     queue = {"SLURM_NTASKS": "1", "SLURM_JOB_ID": "7", "SLURM_JOB_NAME": "train", "SLURM_PROCID": "0"}
     environment = ENVIRONMENT | queue
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
-    assert done.stdout.count("epoch 2/2") == len(VARIANTS)  # the first process alone tells
+    assert done.stdout.count("epoch 2/2") == len(VARIANTS)  # only the first process prints
     return {v: [torch.load(folder / f"{v}.{rank}", weights_only=True) for rank in range(count)] for v in VARIANTS}
 
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory: pytest.TempPathFactory) -> dict[int, dict[str, list[dict]]]:
-    """What one process and what two end with."""
+    """The final states with one process and with two."""
     folder = tmp_path_factory.mktemp("processes")
     return {count: train(folder / str(count), count) for count in (1, 2)}
 
@@ -124,14 +124,14 @@ def test_two_processes_train_what_one_does(trained: dict[int, dict[str, list[dic
 
 @pytest.mark.parametrize("count", [1, 2, 3, 4, 8])
 @pytest.mark.parametrize("n", [1, 2, 5, 8, 16, 17])
-def test_every_row_is_shared_out(n: int, count: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_rows_are_divided_among_the_processes(n: int, count: int, monkeypatch: pytest.MonkeyPatch) -> None:
     rows = torch.arange(n)
     each = -(-n // count)
     parts = [rows[Processes(rank, count).share(n)] for rank in range(count)]
     assert all(1 <= len(part) <= each for part in parts)
 
     def all_gather(places: list[torch.Tensor], padded: torch.Tensor) -> None:
-        """Gather as the processes would: each one's rows, padded, in the order of their ranks."""
+        """Gather as the processes do: the padded rows of each one, in the order of ranks."""
         assert len(padded) == each
         for place, part in zip(places, parts, strict=True):
             place[: len(part)] = part
@@ -140,8 +140,8 @@ def test_every_row_is_shared_out(n: int, count: int, monkeypatch: pytest.MonkeyP
     assert torch.equal(Processes(0, count).gather(parts[0], n), rows)
 
 
-def test_what_all_meet_is_told_once_and_a_lost_one_in_a_sentence(tmp_path: Path) -> None:
-    """A learning rate at which training diverges; and a process that is killed."""
+def test_an_error_of_all_processes_is_printed_once_and_a_killed_process_is_reported(tmp_path: Path) -> None:
+    """A training that diverges because of its learning rate, and a process that is killed."""
     diverging = SCRIPT.replace("lr=0.02", "lr=1e12").replace(
         "with started", "from ctxgcd.utils.reporting import reported\nwith reported(), started"
     )
@@ -159,14 +159,14 @@ def test_what_all_meet_is_told_once_and_a_lost_one_in_a_sentence(tmp_path: Path)
         time.sleep(0.2)
     (other,) = (int(one) for one in running(tmp_path / "paper") if int(one) != first.pid)
     os.kill(other, signal.SIGKILL)
-    told = first.communicate(timeout=60)[1]
+    errors = first.communicate(timeout=60)[1]
     assert first.returncode == 2
-    assert "error: another process of this training has ended; run the same command again" in told
-    assert "Traceback" not in told
+    assert "error: another process of this training has ended; run the same command again" in errors
+    assert "Traceback" not in errors
 
 
 def running(out: Path) -> list[str]:
-    """Processes whose command names a file."""
+    """Return the processes with a file in their command."""
     found = subprocess.run(["pgrep", "-f", str(out)], capture_output=True, text=True, check=False)
     return found.stdout.split()
 

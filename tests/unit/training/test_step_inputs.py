@@ -1,4 +1,4 @@
-"""What a step sees: neighbour lists, and the images of its rows."""
+"""The inputs of a step: neighbour lists, and the images of its rows."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ torch.set_num_threads(1)
 
 @pytest.mark.parametrize(("reciprocal", "length"), [("batch", 3), ("dataset", 4)])
 def test_neighbour_lists(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, reciprocal: str, length: int) -> None:
-    """Nearest others by the test view's features at the start of the epoch; refreshed every epoch."""
+    """The nearest others by the test view's features at the start of the epoch, computed in every epoch."""
     made, recorder = training(tmp_path, {"reciprocal": reciprocal})
     found: list[Tensor] = []
     used: list[Tensor] = []
@@ -35,7 +35,7 @@ def test_neighbour_lists(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, recipr
         return found[-1]
 
     def batch_of(lists: Tensor, queries: int, stream: torch.Generator) -> Tensor:
-        assert lists.shape == (IMAGES, 3)  # a query brings its k - 1 nearest others
+        assert lists.shape == (IMAGES, 3)  # a query adds its k - 1 nearest others
         assert queries == 3
         assert torch.equal(lists, found[-1][:, :3])
         used.append(own_batch(lists, queries, stream))
@@ -48,14 +48,14 @@ def test_neighbour_lists(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, recipr
     assert all((lists != torch.arange(IMAGES)[:, None]).all() for lists in found)
     assert not torch.equal(found[0], found[1])
     assert not torch.equal(found[1], found[2])
-    asked = [ids for ids, _ in recorder.of(12)]
-    assert [ids.tolist() for ids in asked] == [ids.tolist() for ids in used]
-    for step, ids in enumerate(asked):
+    batches = [ids for ids, _ in recorder.of(12)]
+    assert [ids.tolist() for ids in batches] == [ids.tolist() for ids in used]
+    for step, ids in enumerate(batches):
         lists = found[step // (IMAGES // 8)]
         for query in ids.view(3, 4):
             assert query[1:].tolist() == lists[query[0], :3].tolist()
         assert len(ids.view(3, 4)[:, 0].unique()) == 3
-    assert len({tuple(ids.view(3, 4)[:, 0].tolist()) for ids in asked}) > 15  # of 21 draws
+    assert len({tuple(ids.view(3, 4)[:, 0].tolist()) for ids in batches}) > 15  # of 21 draws
 
 
 def test_methods_get_the_images_of_their_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

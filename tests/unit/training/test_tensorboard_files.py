@@ -1,4 +1,4 @@
-"""TensorBoard's files: on demand, and each epoch once."""
+"""TensorBoard files: optional, with each epoch once."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.helpers.training import IMAGES, SIMGCD, trained, training
 
 
 def test_tensorboard_shows_each_epoch_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Also of a training that was interrupted between its state and the end of the next epoch."""
+    """Also for a training that was interrupted after a checkpoint and before the end of the next epoch."""
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
     monkeypatch.setenv("CTXGCD_TENSORBOARD", str(tmp_path / "board"))
@@ -30,7 +30,7 @@ def test_tensorboard_shows_each_epoch_once(tmp_path: Path, monkeypatch: pytest.M
         assert [event.value for event in events] == pytest.approx([row[name] for row in made.row.history], rel=1e-6)
 
 
-def test_tensorboard_is_off_unless_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tensorboard_is_off_by_default(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     trained(tmp_path / "a", "last.pt", **SIMGCD)
     assert sorted(path.name for path in (tmp_path / "a").iterdir()) == ["last.pt", "last_history.csv"]
     monkeypatch.setenv("CTXGCD_TENSORBOARD", str(tmp_path / "board"))
@@ -38,5 +38,5 @@ def test_tensorboard_is_off_unless_asked_for(tmp_path: Path, monkeypatch: pytest
     made, recorder = training(tmp_path / "b", SIMGCD)
     with pytest.raises(UserError, match="TensorBoard is not installed; run `pip install tensorboard` or unset"):
         made.train()
-    assert not recorder.asked
+    assert not recorder.calls
     assert not (tmp_path / "board").exists()

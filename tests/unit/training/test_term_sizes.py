@@ -35,7 +35,7 @@ def test_shares_are_those_of_each_term_alone(variant: str) -> None:
         assert found[name]["tail_gradient"] == pytest.approx(float(torch.cat(of_tail).norm()), rel=1e-5)  # type: ignore[arg-type]
 
 
-def test_shares_leave_gradients_and_graph_alone() -> None:
+def test_shares_do_not_change_gradients_and_graph() -> None:
     method, net, of = Full(parameters(lambda_n=0.0, lambda_c=0.0)), network(), batch(32, 30)
     expected = gradients(method, net, of)
     net.zero_grad()

@@ -1,4 +1,4 @@
-"""Runs with an adapter, from images to predictions: each method, resumed, from fresh views, by two processes."""
+"""Runs with an adapter, from images to predictions: each method, resumed, with fresh views, with two processes."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ ROWS = {
 
 @dataclass(frozen=True)
 class Place:
-    """Kept files of some images of four classes; every view of an image is the same, so kept and fresh ones agree."""
+    """Cached files of images of four classes; all views of an image are equal, so cached and fresh views agree."""
 
     folder: Path
 
@@ -65,14 +65,14 @@ class Place:
         return weight | {name: self.folder / f"{name}-{p['precision']}.npy" for name in ("test_view", "view_bank")}
 
     def run(self, to: Path, p: dict[str, Any], method: Any = None) -> Path:
-        """A run of these parameters; the folder of its results."""
+        """Train a run with these parameters; return the folder of its results."""
         files = self.files(p)
         train.run(p, method=method or method_of(p), split=self.split, files=files, state=to, device=CPU, about=ABOUT)
         return to / "finished"
 
 
 def parameters(row: str, **changes: Any) -> dict[str, Any]:
-    """What a run reads, of params.yaml with the model and the images of these tests."""
+    """Return the parameters of a run, from params.yaml with the model and images of these tests."""
     content = yaml.safe_load((ROOT / "params.yaml").read_text(encoding="utf-8"))
     content["protocols"]["fashion"] |= {"tail": "adapter", "view_bank": BANK, "resize": SIDE, "crop": SIDE}
     content["backbones"]["efficientnet_lite0"]["model"] = MODEL
@@ -125,11 +125,11 @@ def test_each_method_trains_an_adapter_after_the_frozen_backbone(tmp_path: Path,
     assert {name for name in network if name.startswith("tail.")} == {"tail.weight", "tail.bias"}
     assert network["tail.weight"].shape == (DIM, DIM)
     assert network["tail.weight"].abs().max() > 0
-    told = json.loads((made / "run.json").read_text(encoding="utf-8"))
-    assert told["trainable"]["tail.weight"] == [DIM, DIM]
-    assert "tail_blocks" not in told["parameters"]
+    record = json.loads((made / "run.json").read_text(encoding="utf-8"))
+    assert record["trainable"]["tail.weight"] == [DIM, DIM]
+    assert "tail_blocks" not in record["parameters"]
     assert len(pd.read_csv(made / "assignments.csv")) == int((place.split.role != "labelled").sum())
-    sizes = told["shares"][0]["terms"]["info_nce"]
+    sizes = record["shares"][0]["terms"]["info_nce"]
     assert 0 < sizes["tail_gradient"] < sizes["gradient"]
     features = np.load(made / "embeddings.npz")["features"].astype(np.float32)
     kept = np.load(place.folder / "test_view-float32.npy")[(place.split.role == "unlabelled").to_numpy()]
@@ -155,13 +155,13 @@ def test_a_resumed_run_has_the_bits_of_an_uninterrupted_one(tmp_path: Path, plac
     assert network_of(whole)["tail.weight"].abs().max() > 0
 
 
-def test_kept_views_train_as_fresh_ones(tmp_path: Path, place: Place) -> None:
+def test_cached_views_train_as_fresh_ones(tmp_path: Path, place: Place) -> None:
     kept, fresh = (place.run(tmp_path / str(bank), parameters(f"{LONG}+view_bank={bank}")) for bank in (BANK, 0))
     agree(kept, fresh)
 
 
 def agree(one: Path, other: Path) -> None:
-    """The same training up to rounding: of products over batches of another size."""
+    """Check that two trainings are equal up to the rounding of products of other batch sizes."""
     first, second = (pd.read_csv(made / "history.csv") for made in (one, other))
     np.testing.assert_allclose(first.to_numpy(), second.to_numpy(), rtol=1e-3, atol=1e-4)
     for name, value in network_of(one).items():

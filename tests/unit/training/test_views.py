@@ -1,4 +1,4 @@
-"""Views of a training: from a bank, drawn anew, and kept."""
+"""Views of a training: from a bank, fresh, and cached."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ torch.set_num_threads(1)
 
 
 def numbered(count: int, images: int = 7) -> BankViews:
-    """A bank whose row tells its view and image."""
+    """Return a bank whose rows identify view and image."""
     bank = torch.stack([torch.stack([torch.tensor([float(v), float(i)]) for i in range(images)]) for v in range(count)])
     return BankViews(bank, torch.arange(images + 2.0)[:, None])
 
@@ -41,7 +41,7 @@ def test_bank_gives_two_different_views(count: int) -> None:
     assert all(a != b for a, b in drawn)
     shares = [drawn.count((a, b)) / len(drawn) for a in range(count) for b in range(count) if a != b]
     chance = 1 / (count * (count - 1))
-    # Every ordered pair as often as another, within five standard errors.
+    # All ordered pairs are equally frequent, within five standard errors.
     assert max(abs(share - chance) for share in shares) < 5 * (chance * (1 - chance) / len(drawn)) ** 0.5
     assert torch.equal(rows, numbered(count).pair(ids, Stream(generator(0, "views"))))
     assert not torch.equal(rows, numbered(count).pair(ids, Stream(generator(0, "views", 1))))
@@ -72,7 +72,7 @@ def test_fresh_views_are_two_draws_of_the_cropper(cropper: Cropper, tmp_path: Pa
     rows = fresh_views(cropper, tmp_path).pair(ids, Stream(generator(3, "views")))
     assert torch.equal(rows, expected)
     assert not torch.equal(rows[:4], rows[4:])
-    assert not torch.equal(rows[0], rows[2])  # one draw an image, also of the same image
+    assert not torch.equal(rows[0], rows[2])  # one draw per image, also for repeated images
 
 
 SIZE = 300 * 192  # values of all test views
@@ -80,7 +80,7 @@ SIZE = 300 * 192  # values of all test views
 
 @pytest.mark.parametrize("precision", ["float32", "bf16"])
 @pytest.mark.parametrize("place", ["memory", "file", "none"])
-def test_test_views_are_the_same_wherever_they_are_kept(
+def test_test_views_are_the_same_in_every_cache(
     cropper: Cropper, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str, precision: str
 ) -> None:
     size = SIZE * (4 if precision == "float32" else 2)
@@ -93,20 +93,20 @@ def test_test_views_are_the_same_wherever_they_are_kept(
         assert rows.dtype == torch.float32
         assert torch.equal(rows, expected if precision == "float32" else expected.half().float())
     assert (fresh.kept is None) == (place == "none")
-    assert not list(tmp_path.iterdir())  # a file without a name: nothing is left behind, however a process ends
+    assert not list(tmp_path.iterdir())  # a file without a name, so it is deleted whenever the process ends
 
 
-def test_kept_test_views_go_through_the_trunk_once(cropper: Cropper, tmp_path: Path) -> None:
+def test_cached_test_views_are_computed_once(cropper: Cropper, tmp_path: Path) -> None:
     fresh, passed = fresh_views(cropper, tmp_path), []
     fresh.trunk = lambda images: passed.append(len(images)) or images.flatten(1)  # type: ignore[assignment]
     for _ in range(3):
         fresh.test(torch.arange(280))
-    assert sum(passed) == 1 + 280  # the first image tells how large the rows are
+    assert sum(passed) == 1 + 280  # the first image determines the size of the rows
 
 
 @pytest.mark.slow
-def test_fresh_and_kept_features_train_alike(cropper: Cropper, tmp_path: Path) -> None:
-    """The loop on fresh views of a store: deterministic, whatever is kept."""
+def test_fresh_and_cached_features_train_equally(cropper: Cropper, tmp_path: Path) -> None:
+    """The loop on fresh views of a store is deterministic, for any cache."""
     results: list[dict[str, Tensor]] = []
     for name in ("a", "b"):
         p = parameters(epochs=3, batch_size=16)

@@ -1,4 +1,4 @@
-"""What a disk or a hand has damaged ends in one sentence that names the file and says what to do."""
+"""Damaged files give an error message with the file and advice."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ IMAGES = range(8)
 
 
 def refused(read: Callable[[], object], file: Path) -> bool:
-    """Whether it ends in the one sentence, and that names the file."""
+    """Return whether the call raises a UserError that names the file."""
     with pytest.raises(UserError, match=f"^{re.escape(str(file))} {AGAIN}$"):
         read()
     return True
@@ -60,21 +60,21 @@ def split() -> pd.DataFrame:
     return pd.DataFrame({"id": IMAGES, **of}).astype(DTYPES)
 
 
-@pytest.mark.parametrize("told", [True, False], ids=["beside its sum", "alone"])
-def test_a_split_is_refused_wherever_it_was_cut(tmp_path: Path, told: bool) -> None:
+@pytest.mark.parametrize("hashed", [True, False], ids=["beside its sum", "alone"])
+def test_a_split_is_refused_wherever_it_was_cut(tmp_path: Path, hashed: bool) -> None:
     file = tmp_path / "a.csv"
-    write_split(split(), file, tmp_path / ("a.sha256" if told else "elsewhere"))
+    write_split(split(), file, tmp_path / ("a.sha256" if hashed else "elsewhere"))
     pd.testing.assert_frame_equal(read_split(file), split())
     whole = file.read_bytes()
     for length in range(len(whole)):
         cut = whole[:length]
         file.write_bytes(cut)
-        if told or not (cut.startswith(whole[: whole.index(b"\n") + 1]) and cut.endswith(b"\n")):
+        if hashed or not (cut.startswith(whole[: whole.index(b"\n") + 1]) and cut.endswith(b"\n")):
             assert refused(lambda: read_split(file), file)
 
 
 def made(run: Path) -> None:
-    """The files of a run that the figures are drawn from."""
+    """The files of a run that figures read."""
     run.mkdir(parents=True)
     (run / "history.csv").write_text("epoch,loss\n0,2.5\n")
     (run / "run.json").write_text('{"parameters": {}, "epoch": 1}')
@@ -97,9 +97,9 @@ def test_cut_files_of_the_embedding(tmp_path: Path, name: str, share: float) -> 
     assert refused(lambda: read_features(*files), tmp_path / "run" / name)
 
 
-def test_an_output_is_tried_before_the_work(tmp_path: Path) -> None:
+def test_outputs_are_checked_before_the_work(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("as it was")
-    for name in ("file", "new.csv", "a/b/new.csv", "n" * 255):  # the longest name, though a temporary one is longer
+    for name in ("file", "new.csv", "a/b/new.csv", "n" * 255):  # the longest name; the temporary one must not be longer
         require_writable(tmp_path / name)
         assert [path.name for path in tmp_path.iterdir()] == ["file"]
     assert (tmp_path / "file").read_text() == "as it was"
@@ -124,7 +124,7 @@ def test_an_output_is_tried_before_the_work(tmp_path: Path) -> None:
     assert not (tmp_path / "a").exists()
 
 
-def test_only_what_a_file_system_refuses_is_a_sentence(tmp_path: Path) -> None:
+def test_only_errors_of_the_file_system_become_user_errors(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"n cannot be read or written \(File name too long\); give a shorter name"):
         named(lambda: (tmp_path / ("n" * 300)).stat())
     with pytest.raises(FileNotFoundError):
@@ -136,7 +136,7 @@ def named(call: Callable[[], object]) -> None:
         call()
 
 
-SCRIPTS = {  # what each is called with, and the file that is damaged
+SCRIPTS = {  # the arguments of each script, and the damaged file
     "make_table": ("metrics.json", "--request {} --stem out --metrics metrics.json --hashes x"),
     "summarize_scores": ("metrics.json", "--benchmark x --out out --metrics metrics.json --hashes x"),
     "draw_curves": ("history.csv", "--benchmark x --out out.png --histories history.csv"),
@@ -155,7 +155,7 @@ SCRIPTS = {  # what each is called with, and the file that is damaged
 
 
 @pytest.mark.parametrize("script", SCRIPTS)
-def test_a_script_ends_with_the_sentence_alone(tmp_path: Path, script: str) -> None:
+def test_a_script_prints_only_the_message(tmp_path: Path, script: str) -> None:
     made(tmp_path / "run")
     (tmp_path / "run/metrics.json").write_text(json.dumps({"schema": 1}))
     name, words = SCRIPTS[script]

@@ -1,4 +1,4 @@
-"""What is left when a job is stopped or the disk is full."""
+"""Files after an interrupted job or a full disk."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ with reported(), replacing(Path(sys.argv[1])) as temporary:
 
 
 def started(out: Path, **environment: str) -> subprocess.Popen[str]:
-    """A job in the middle of writing `out`."""
+    """Start a job that is writing `out`."""
     process = subprocess.Popen(
         [sys.executable, "-c", JOB, str(out)],
         cwd=ROOT,
@@ -50,7 +50,7 @@ def started(out: Path, **environment: str) -> subprocess.Popen[str]:
     return process
 
 
-def test_what_a_killed_job_was_writing_is_cleared(tmp_path: Path) -> None:
+def test_incomplete_files_of_a_killed_job_are_deleted(tmp_path: Path) -> None:
     for name in ("last.pt", "history.csv"):
         process = started(tmp_path / name)
         process.kill()
@@ -64,15 +64,15 @@ def test_what_a_killed_job_was_writing_is_cleared(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_stopped_job_leaves_nothing_half_written(tmp_path: Path, number: signal.Signals) -> None:
+def test_an_interrupted_job_leaves_no_incomplete_file(tmp_path: Path, number: signal.Signals) -> None:
     out = tmp_path / "out.txt"
     out.write_text("as it was")
     process = started(out)
     process.send_signal(number)
     process.send_signal(number)
-    _, told = process.communicate(timeout=10)
+    _, errors = process.communicate(timeout=10)
     assert process.returncode == 130
-    assert told == "interrupted; finished work is kept, and running the same command again resumes from there\n"
+    assert errors == "interrupted; finished work is kept, and running the same command again resumes from there\n"
     assert [path.name for path in tmp_path.iterdir()] == ["out.txt"]
     assert out.read_text() == "as it was"
 
@@ -93,8 +93,8 @@ with reported():
 """
 
 
-def test_a_job_stopped_while_torch_saves_says_so_and_no_more() -> None:
-    """torch.save raises an error of its own in place of the interruption."""
+def test_a_job_interrupted_in_torch_save_prints_only_the_interruption() -> None:
+    """torch.save raises another error instead of the KeyboardInterrupt."""
     done = subprocess.run([sys.executable, "-c", SAVING], cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 130
     assert done.stderr == "interrupted; finished work is kept, and running the same command again resumes from there\n"
@@ -123,12 +123,12 @@ def test_a_job_ends_with_the_snakemake_that_started_it(tmp_path: Path) -> None:
     starter.kill()
     starter.wait()
     assert job.wait(timeout=10) == 130
-    assert stranger.poll() is None  # of a container or host from where that process is not seen
+    assert stranger.poll() is None  # from a container or host where that process is not visible
     stranger.kill()
     stranger.communicate()
 
 
-def test_what_nohup_ignores_stays_ignored(tmp_path: Path) -> None:
+def test_signals_ignored_by_nohup_stay_ignored(tmp_path: Path) -> None:
     call = f"import signal; signal.signal(signal.SIGINT, signal.SIG_IGN)\n{JOB}"
     with subprocess.Popen([sys.executable, "-c", call, str(tmp_path / "out")], cwd=ROOT, stdout=subprocess.PIPE) as job:
         assert job.stdout
@@ -139,7 +139,7 @@ def test_what_nohup_ignores_stays_ignored(tmp_path: Path) -> None:
         job.kill()
 
 
-def test_a_full_disk_leaves_the_former_state(full_disk: Path, tmp_path: Path) -> None:
+def test_a_full_disk_keeps_the_earlier_state(full_disk: Path, tmp_path: Path) -> None:
     weights = tmp_path / "tiny.pth"
     torch.save(build("vit_tiny_patch16_224", 32).state_dict(), weights)
     state = full_disk / "run" / "last.pt"
@@ -169,7 +169,7 @@ def test_a_read_only_folder_is_named(full_disk: Path) -> None:
         write_text(full_disk / "text", "x")
 
 
-def test_a_folder_that_cannot_be_written_is_told_before_anything(full_disk: Path) -> None:
+def test_a_folder_that_is_not_writable_is_reported_first(full_disk: Path) -> None:
     (full_disk / "results").mkdir()
     (full_disk / "file").touch()
     wanted = [full_disk / "results", full_disk / "work/deep"]

@@ -31,7 +31,7 @@ def test_streams_do_not_depend_on_the_global_one() -> None:
 
 
 def plain_hash(key: int, *words: int) -> float:
-    """The same in Python's integers."""
+    """Return the same hash, computed with Python's integers."""
     mask, state = 2**64 - 1, key
     for word in words:
         state = (state + 0x9E3779B97F4A7C15 * (word + 1)) & mask
@@ -70,7 +70,7 @@ def test_a_view_by_counter_depends_on_its_image_and_occurrence_alone() -> None:
     assert kept.kept(3).shape == (2, 3)
 
 
-def test_counted_numbers_are_uniform_and_unrelated() -> None:
+def test_counted_numbers_are_uniform_and_uncorrelated() -> None:
     images = 20000
     (drawn,) = of_step([*range(images // 2)] * 2)
     rows = torch.cat([drawn.crop(images), drawn.crop(images)], dim=1).numpy()

@@ -1,4 +1,4 @@
-"""The eight benchmarks in a tiny project, and one real call of it: made once, as one process runs this folder."""
+"""The eight benchmarks in a tiny project, and one real call of it, made once because one process runs this folder."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, dict
 
 @pytest.fixture(scope="session")
 def tiny(tmp_path_factory: pytest.TempPathFactory, data: tuple[Path, dict[str, dict[str, int]]]) -> Project:
-    """A project with tiny parameters for all eight benchmarks, in which nothing ever runs."""
+    """A project with tiny parameters for all eight benchmarks, for dry runs only."""
     root, counts = data
     project = fresh(tmp_path_factory.mktemp("tiny") / "project", root)
     write_weights(project.folder)
@@ -76,5 +76,5 @@ def done(finished: tuple[Project, Result]) -> Project:
 
 @pytest.fixture
 def another(finished: tuple[Project, Result], tmp_path: Path) -> Project:
-    """A copy of the finished project, at another place, to be changed."""
+    """A copy of the finished project in another folder, which a test may change."""
     return finished[0].copy(tmp_path / "another")

@@ -1,4 +1,4 @@
-"""What runs again after a change of parameters, data, weights or code, and that `why` says so."""
+"""The jobs after a change of parameters, data, weights or code, and the output of `why`."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ from tests.helpers.workflow import (
 )
 
 
-def test_caches_may_be_deleted(another: Project) -> None:
-    """Also at another place: neither a folder's name nor a cache is part of what a run is."""
+def test_caches_can_be_deleted(another: Project) -> None:
+    """Also in another folder: neither folders nor caches are part of a run's identity."""
     shutil.rmtree(another.folder / "work")
     assert "Nothing to be done" in another.dry("all_tables").output
 
@@ -49,13 +49,13 @@ def test_data_may_move_and_time_stamps_may_change(another: Project, tmp_path: Pa
     shutil.copytree(another.data / OWN, moved.data / OWN, copy_function=shutil.copyfile)
     another.change(lambda content: content["benchmarks"][OWN].update(path=str(moved.data / OWN)))
     assert "Nothing to be done" in moved.dry("all_tables").output
-    # Another image of one's own makes other data of it, another line of the official lists too.
+    # A changed own image, and a changed line of the official lists, change the data.
     (moved.data / OWN / "iris" / "3.jpg").write_bytes((moved.data / OWN / "iris" / "4.jpg").read_bytes())
     assert moved.dry("all_tables").trainings == {(OWN, row, 0) for row in MAIN_ROWS}
     lists = moved.data / "aircraft" / "data" / "images_variant_trainval.txt"
     lists.write_text("\n".join(reversed(lists.read_text().splitlines())) + "\n")
     assert moved.dry("all_tables").trainings == {(b, row, 0) for b in (OWN, "aircraft") for row in MAIN_ROWS}
-    # And where the data is away, what the recorded splits were made from still stands.
+    # If the data is missing, the recorded sources of the splits are used.
     shutil.rmtree(moved.data)
     assert "Nothing to be done" in moved.dry("all_tables").output
 
@@ -74,7 +74,7 @@ def commit(project: Project) -> None:
 
 
 def commented(project: Project) -> None:
-    """Another text of every source that changes nothing it does."""
+    """Change the text of every source without changing its behaviour."""
     files = [file for room in ("ctxgcd", "workflow/scripts") for file in (project.folder / room).rglob("*.py")]
     added(*map(str, files), line='\n\n# One more comment.\n"""And a bare string."""')(project)
 
@@ -88,7 +88,7 @@ def method_added(project: Project) -> None:
 
 
 def other_classes(project: Project) -> None:
-    """Two classes change places in CUB's list, so that its split changes."""
+    """Exchange two classes in CUB's list, so that its split changes."""
     file = project.folder / "ctxgcd/benchmarks/class_lists/cub.json"
     content = json.loads(file.read_text())
     content["old"][0], content["new"][0] = content["new"][0], content["old"][0]
@@ -120,7 +120,7 @@ CHANGES: dict[str, tuple[Callable[[Project], None], set[tuple[str, str, int]], d
         {("cub", "full-released", 0)},
         {"table": 3},
     ),
-    # Also in the call that makes the image store and the features anew: not only in the one after it.
+    # Also in the call that makes image store and features again, not only in the next one.
     "resize": (value("protocols", "official", "resize", to=40), FRESH, TABLES | {"curves": 1, "image_store": 8}),
     "crop": (value("protocols", "official", "crop", to=16), FRESH, TABLES | {"curves": 1, "weights": 1}),
     "precision": (value("protocols", "bank", "precision", to="bf16"), runs_of("cifar10"), ONE_TABLE | {"features": 2}),
@@ -136,10 +136,10 @@ CHANGES: dict[str, tuple[Callable[[Project], None], set[tuple[str, str, int]], d
 }
 
 
-# The same of changes of code. Runs behind a split that is made again are listed, because only the split itself tells
-# whether it stays as it was; where it does, they are copied from work/runs.
+# The same for changes of code. Runs of a split that is made again are listed, because the split may change; if it does
+# not, they are copied from work/runs.
 ALL = TRAINED | set(BESIDE)
-BANK = {"features": 3}  # of the one benchmark that keeps features: view bank, test view for training and for k-means
+BANK = {"features": 3}  # of the only benchmark with cached features: view bank, test view for training and for k-means
 READ_AGAIN = TABLES | {"curves": 1}
 
 
@@ -192,7 +192,7 @@ LISTED += ("audit_published",)
 
 @pytest.mark.parametrize("name", CHANGES)
 def test_a_change_runs_what_depends_on_it(another: Project, name: str) -> None:
-    """The table of changes and the jobs that they ask for; scores follow trainings."""
+    """A table of changes and the jobs that they cause; scores follow trainings."""
     edit, trained, others = CHANGES[name]
     edit(another)
     result = another.dry("all_tables", CURVES)
@@ -203,32 +203,32 @@ def test_a_change_runs_what_depends_on_it(another: Project, name: str) -> None:
 
 @pytest.mark.parametrize("name", CODE)
 def test_a_change_of_code_runs_what_it_computes(another: Project, name: str) -> None:
-    """`why`, which asks a dry run, names these runs with this reason, and counts these other jobs."""
+    """`why` prints these runs with this reason, and the number of other jobs of a dry run."""
     edit, trained, others = CODE[name]
     edit(another)
     targets = ["all_tables", CURVES, *(f"{folder_of(run)}/metrics.json" for run in BESIDE)]
-    told = another.call("why", *targets)
-    assert told.code == 0, told.output
-    reasons = dict(re.findall(r"^(\S+/\S+/seed\d+): (.*)$", told.output, re.MULTILINE))
+    result = another.call("why", *targets)
+    assert result.code == 0, result.output
+    reasons = dict(re.findall(r"^(\S+/\S+/seed\d+): (.*)$", result.output, re.MULTILINE))
     assert {(b, r, int(seed[4:])) for b, r, seed in (run.split("/") for run in reasons)} == trained
-    jobs = dict(re.findall(r"(\w+) (\d+)", told.output.partition("; other jobs: ")[2]))
+    jobs = dict(re.findall(r"(\w+) (\d+)", result.output.partition("; other jobs: ")[2]))
     expected = {"score": len(trained)} | others
     assert {rule: int(jobs.get(rule, 0)) for rule in LISTED} == {rule: expected.get(rule, 0) for rule in LISTED}
     what = {"a class list": "its split is made again (its class list changed)"}.get(name, f"{name} changed")
     if name == "the training script":
         what = "workflow/scripts/train_run.py changed"
-    assert all(what in reason for reason in reasons.values()), told.output
+    assert all(what in reason for reason in reasons.values()), result.output
 
 
-def test_a_split_that_stays_gives_its_runs_back(another: Project) -> None:
-    """As `why` says."""
+def test_runs_of_an_unchanged_split_are_copied(another: Project) -> None:
+    """As printed by `why`."""
     added("ctxgcd/benchmarks/readers/aircraft.py")(another)
     target = "results/runs/aircraft/full-paper/seed0/metrics.json"
-    told = another.call("why", target).output
+    output = another.call("why", target).output
     reason = (
         "its split is made again (ctxgcd/benchmarks/readers/aircraft.py changed); a finished run is cached in work/"
     )
-    assert f"aircraft/full-paper/seed0: {reason}" in told
+    assert f"aircraft/full-paper/seed0: {reason}" in output
     made = another.call("--cores", "2", target)
     assert made.code == 0, made.output
     assert "this run is already finished; copied from work/runs/" in made.output
@@ -236,7 +236,7 @@ def test_a_split_that_stays_gives_its_runs_back(another: Project) -> None:
 
 
 def test_declared_equality_runs_nothing(another: Project) -> None:
-    """Neither a change that is declared at once, nor, after a training, one that is declared later."""
+    """Neither for a change declared immediately nor for one declared after a training."""
     commit(another)
     target = "results/runs/aircraft/full-paper/seed0/metrics.json"
     before = json.loads((another.folder / target).read_text())
@@ -251,13 +251,13 @@ def test_declared_equality_runs_nothing(another: Project) -> None:
     done = subprocess.run(script, cwd=another.folder, env=environment, capture_output=True, text=True)
     assert "2 modules declared equal" in done.stdout, done.stdout + done.stderr
     assert "the code of every step is equal" in done.stdout
-    # What was made before the change stands; what was made between is of equal code and is copied.
+    # Results made before the change stay valid; those made before the declaration have equal code and are copied.
     assert another.dry("all_tables").trainings == {("aircraft", "full-paper", 0)}
-    told = another.call("why", target).output
-    assert "1 run would be made, 0 up to date" in told
+    output = another.call("why", target).output
+    assert "1 run would be made, 0 up to date" in output
     assert (
-        "a finished run with equal code is cached in work/runs/" in told
-        or "a finished run is cached in work/runs/" in told
+        "a finished run with equal code is cached in work/runs/" in output
+        or "a finished run is cached in work/runs/" in output
     )
     again = another.call("--cores", "2", target)
     assert again.code == 0, again.output
@@ -266,7 +266,7 @@ def test_declared_equality_runs_nothing(another: Project) -> None:
 
 
 def test_every_imported_module_is_in_the_code_of_its_step(done: Project) -> None:
-    """Each script, run by the workflow for each method and reader, beside what it is said to reach."""
+    """The imports of each script, for each method and reader, are part of the code of its step."""
     content = yaml.safe_load((done.folder / "params.yaml").read_text())
     readers = {name: entry["reader"] for name, entry in content["benchmarks"].items()}
     seen = set()
@@ -306,7 +306,7 @@ def test_a_split_that_was_made_alone_is_followed_by_its_runs(another: Project) -
 
 
 def test_runs_of_other_parameters_are_in_no_table(another: Project) -> None:
-    """Results that were copied from elsewhere: Snakemake knows nothing of how they were made."""
+    """Results copied from elsewhere, which Snakemake has no record of."""
     shutil.rmtree(another.folder / ".snakemake")
     value("protocols", "official", "lr", to=0.05)(another)
     (another.folder / f"results/main_{OWN}.csv").unlink()
@@ -314,7 +314,7 @@ def test_runs_of_other_parameters_are_in_no_table(another: Project) -> None:
     refused(result, f"results/runs/{OWN}/full-paper/seed0 was made with other parameters than the current params.yaml")
 
 
-def test_another_way_to_estimate_k_trains_what_reads_it(another: Project) -> None:
+def test_a_changed_estimate_of_k_trains_the_runs_that_read_it(another: Project) -> None:
     another.change(lambda content: content["estimate"].update(restarts=2))
     result = another.dry("all_tables", f"results/unknowns_{OWN}.csv", f"results/speed_{OWN}.csv")
     assert result.trainings == {(OWN, "full-paper+K=estimated", 0)}

@@ -1,4 +1,4 @@
-"""What one real call makes of all eight benchmarks: runs, tables, records."""
+"""The results of a real call for all eight benchmarks: runs, tables, records."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def test_an_estimated_k_reaches_the_run_and_its_tables(done: Project) -> None:
     assert f"K = {estimate['K']} (estimated)" in text
 
 
-def test_terms_say_how_large_each_is(done: Project) -> None:
+def test_terms_have_their_sizes(done: Project) -> None:
     terms = pd.read_csv(done.folder / "results/terms_cub.csv")
     assert set(terms.method) == set(ABLATION_ROWS)
     released = terms[(terms.method == "full-released") & (terms.term == "L_n")]
@@ -101,7 +101,7 @@ def test_gcd_keeps_its_centres(done: Project) -> None:
     assert history.notna().all(axis=None)
 
 
-def test_status_tells_what_is_reproduced(another: Project) -> None:
+def test_status_lists_what_is_reproduced(another: Project) -> None:
     result = another.call("status")
     assert result.code == 0, result.output
     found = pd.read_csv(another.folder / "results/status_published.csv")
@@ -147,7 +147,7 @@ def test_splits_and_predictions(done: Project) -> None:
             assert (joined.path_x == joined.path_y).all()
 
 
-def test_metrics_say_what_was_run(done: Project) -> None:
+def test_metrics_describe_the_run(done: Project) -> None:
     keys = {
         *("schema", "benchmark", "row", "method", "variant", "seed", "K", "K_source", "scores", "clusters", "epoch"),
         *("identity", "split_sha256", "code", "environment", "commit", "parameters", "active_from", "trainable"),
@@ -157,7 +157,7 @@ def test_metrics_say_what_was_run(done: Project) -> None:
         found = json.loads(path.read_text())
         assert keys <= set(found)
         assert {"torch", "timm", "device"} <= set(found["environment"])
-        assert found["commit"] == "unknown"  # the copy lies outside git, which nothing needs
+        assert found["commit"] == "unknown"  # the copy is outside git, which is not required
         scored = {("unlabelled", "v2")} | ({("test", "v2")} if found["benchmark"] not in NO_TEST else set())
         assert {(s["set"], s["metric"]) for s in found["scores"]} >= scored
         own = done.folder / f"results/splits/{found['benchmark']}.sha256"
@@ -171,7 +171,7 @@ def test_metrics_say_what_was_run(done: Project) -> None:
     }
 
 
-def test_results_hold_no_place_of_this_machine(done: Project) -> None:
+def test_results_contain_no_path_of_this_machine(done: Project) -> None:
     for path in (done.folder / "results").rglob("*"):
         if path.suffix in {".json", ".csv", ".yaml", ".md", ".tex", ".html"}:
             text = path.read_text()
@@ -205,10 +205,10 @@ def test_learns_something(done: Project) -> None:
     assert history.cls.iloc[-1] < history.cls.iloc[0]
     scores = json.loads((done.folder / folder_of(BESIDE[0]) / "metrics.json").read_text())["scores"]
     v2 = next(score for score in scores if (score["set"], score["metric"]) == ("unlabelled", "v2"))
-    assert v2["all"] > 20  # 10 classes told apart by colour, of which a guess gets 10 percent
+    assert v2["all"] > 20  # 10 classes with different colours; random guessing gives 10 percent
 
 
-def test_faster_settings_are_rows_of_a_table_of_their_own(done: Project) -> None:
+def test_faster_settings_have_a_separate_table(done: Project) -> None:
     (row,) = SPEED
     speed = pd.read_csv(done.folder / f"results/speed_{OWN}.csv")
     assert speed[["method", "against", "n"]].to_numpy().tolist() == [[row, SPEED[row], 1]]
@@ -221,12 +221,12 @@ def test_faster_settings_are_rows_of_a_table_of_their_own(done: Project) -> None
 
 
 def test_two_processes_make_the_run_of_one(another: Project) -> None:
-    """On a CPU they are joined by gloo; what is asked of a run's devices is no part of what it is."""
+    """On a CPU they are connected by gloo; the number of devices is not part of a run's identity."""
     folder = another.folder / folder_of(("cub", "full-paper", 0))
     alone = pd.read_csv(folder / "history.csv"), pd.read_csv(folder / "predictions.csv")
     assert another.dry("results/main_ssb.csv", "--set-resources", "train:gpu=2").trainings == set()
     shutil.rmtree(folder)
-    shutil.rmtree(another.folder / "work/runs")  # where the run was kept
+    shutil.rmtree(another.folder / "work/runs")  # where the run is cached
     wanted = f"{folder_of(('cub', 'full-paper', 0))}/metrics.json"
     result = another.call("--cores", "2", wanted, "--set-resources", "train:gpu=2")
     assert result.code == 0, result.output[-3000:]

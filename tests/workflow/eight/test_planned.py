@@ -1,4 +1,4 @@
-"""What dry runs, `plan` and `why` show, and how the rules are written."""
+"""The output of dry runs, `plan` and `why`, and the style of the rules."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.helpers.forked import snakemake
 from tests.helpers.places import PROGRAMS, ROOT
 from tests.helpers.workflow import ABLATION_ROWS, EIGHT, MAIN_ROWS, Project, folder_of, fresh
 
-# -- what a dry run shows --------------------------------------------------------------------------------
+# -- dry runs --------------------------------------------------------------------------------
 
 
 def test_all_tables_plans_trainings_of_all_eight(tiny: Project) -> None:
@@ -33,7 +33,7 @@ def test_demo_needs_no_data(tmp_path: Path) -> None:
     assert len(result.trainings) == result.jobs["train"] == 7 * 5 + 4 * 3 + 8
 
 
-def test_one_table_plans_its_runs_alone(tiny: Project) -> None:
+def test_one_table_plans_only_its_runs(tiny: Project) -> None:
     result = tiny.dry("results/ablation_scars.csv")
     assert result.trainings == {("scars", row, 0) for row in ABLATION_ROWS}
     assert result.jobs["image_store"] == result.jobs["weights"] == 1
@@ -43,37 +43,37 @@ def test_a_host_of_eight_gpus_gives_imagenet_all_of_them(another: Project) -> No
     runs = [f"{folder_of((name, 'simgcd', 5))}/run.json" for name in ("imagenet_1k", "cub")]
     result = another.call("-n", "-p", *runs, "--profile", "profiles/gpus8")
     assert result.code == 0, result.output
-    asked = dict(re.findall(r'"benchmark": "(\w+)".*? --devices (\d)', result.output))
-    assert asked == {"imagenet_1k": "8", "cub": "1"}
+    devices = dict(re.findall(r'"benchmark": "(\w+)".*? --devices (\d)', result.output))
+    assert devices == {"imagenet_1k": "8", "cub": "1"}
 
 
-# -- how it is written -----------------------------------------------------------------------------------
+# -- style -----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("words", [("-q",), ("--quiet", "rules"), ("--quiet", "all"), ("--cores", "1")])
-def test_why_tells_the_same_runs_whatever_the_call_hides(tiny: Project, words: tuple[str, ...]) -> None:
-    told = tiny.call("why", "results/ablation_scars.csv", *words)
-    assert told.code == 0, told.output
-    assert f"{len(ABLATION_ROWS)} runs would be made, 0 up to date" in told.output
+def test_why_lists_the_same_runs_with_quiet_options(tiny: Project, words: tuple[str, ...]) -> None:
+    result = tiny.call("why", "results/ablation_scars.csv", *words)
+    assert result.code == 0, result.output
+    assert f"{len(ABLATION_ROWS)} runs would be made, 0 up to date" in result.output
 
 
-def test_plan_and_why_know_files_that_pass_through_another_folder(tiny: Project) -> None:
-    """As in the profile for Kubernetes, where results lie below pods/."""
+def test_plan_and_why_find_files_of_a_storage_provider(tiny: Project) -> None:
+    """As in the profile for Kubernetes, where results are below pods/."""
     storage = ("--default-storage-provider", "fs", "--default-storage-prefix", "pods")
-    told = tiny.call("why", "results/ablation_scars.csv", *storage)
-    assert told.code == 0, told.output
-    assert f"{len(ABLATION_ROWS)} runs would be made, 0 up to date" in told.output
+    result = tiny.call("why", "results/ablation_scars.csv", *storage)
+    assert result.code == 0, result.output
+    assert f"{len(ABLATION_ROWS)} runs would be made, 0 up to date" in result.output
     planned = tiny.call("plan", "results/ablation_scars.csv", *storage)
     assert planned.code == 0, planned.output
 
 
-def test_why_can_be_asked_from_another_folder(tiny: Project) -> None:
+def test_why_can_be_called_from_another_folder(tiny: Project) -> None:
     name = tiny.folder.name
     environment = {"CTXGCD_DATA": str(tiny.data), "PYTHONPATH": str(tiny.folder)}
     words = ("-s", f"{name}/Snakefile", "-d", name, "why", "results/ablation_scars.csv")
-    status, told = snakemake(tiny.folder.parent, environment, *words)
-    assert status == 0, told
-    assert f"{len(ABLATION_ROWS)} runs would be made, 0 up to date" in told
+    status, result = snakemake(tiny.folder.parent, environment, *words)
+    assert status == 0, result
+    assert f"{len(ABLATION_ROWS)} runs would be made, 0 up to date" in result
 
 
 def test_lint_is_clean(tiny: Project) -> None:

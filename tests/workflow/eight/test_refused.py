@@ -1,4 +1,4 @@
-"""What goes wrong in a workflow: data, weights, values, targets, folders."""
+"""Errors of a workflow: data, weights, values, targets, folders."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def test_missing_data_stops_before_any_training(tiny: Project, tmp_path: Path) -
 
 
 def test_every_benchmark_can_be_checked(tiny: Project, tmp_path: Path) -> None:
-    """Also one that no word of the command line names and that `all_tables` does not hold."""
+    """Also a benchmark that is neither a target nor in `all_tables`."""
     project = tiny.copy(tmp_path / "project")
     result = project.call("--cores", "1", "work/manifests/fashion.csv")
     assert result.code == 0, result.output
@@ -78,7 +78,7 @@ def test_unknown_targets(tiny: Project, target: str, words: list[str]) -> None:
     refused(tiny.call("-n", "--cores", "1", target), *words)
 
 
-def test_a_wrong_key_ends_with_a_sentence_alone(tiny: Project, tmp_path: Path) -> None:
+def test_a_wrong_key_prints_only_the_message(tiny: Project, tmp_path: Path) -> None:
     project = tiny.copy(tmp_path / "project")
     project.change(lambda content: content["protocols"]["official"].update(epoch=3))
     result = project.call("-n", "--cores", "1", "all_tables")
@@ -87,7 +87,7 @@ def test_a_wrong_key_ends_with_a_sentence_alone(tiny: Project, tmp_path: Path) -
 
 
 @pytest.mark.parametrize("change", [{"batch_size": 49}, {"neighbour_images": 49 * 4}])
-def test_more_than_the_images_of_a_folder_is_refused_before_packing(
+def test_too_few_images_for_a_run_are_reported_before_packing(
     tiny: Project, tmp_path: Path, change: dict[str, int]
 ) -> None:
     project = tiny.copy(tmp_path / "project")
@@ -98,7 +98,7 @@ def test_more_than_the_images_of_a_folder_is_refused_before_packing(
     result = project.call("--cores", "1", run)
     refused(result, f"error: benchmark {OWN}, row full-paper: {name} {change[name]} ", "give")
     assert not (project.folder / f"results/splits/{OWN}.csv").exists()
-    # Only what is asked for is refused: the split alone is made, and the next call packs nothing for that run.
+    # Only requested runs are refused: the split is made, and the next call packs nothing for that run.
     split = project.call("--cores", "1", f"results/splits/{OWN}.csv")
     assert split.code == 0, split.output
     refused(project.call("--cores", "1", run), f"{name} {change[name]} ")
@@ -106,7 +106,7 @@ def test_more_than_the_images_of_a_folder_is_refused_before_packing(
     assert not list(project.folder.glob("work/features/*"))
 
 
-def test_a_warm_up_of_the_whole_training_is_refused_in_the_dry_run(tiny: Project, tmp_path: Path) -> None:
+def test_a_warm_up_of_the_whole_training_is_refused_by_a_dry_run(tiny: Project, tmp_path: Path) -> None:
     project = tiny.copy(tmp_path / "project")
     project.change(lambda content: content["benchmarks"][OWN].update(methods={"full": {"T_warm": 15}}))
     refused(project.call("-n", "all_tables"), f"benchmark {OWN}, row full-paper: ", "epoch 15 of 4; decrease T_warm")
@@ -114,7 +114,7 @@ def test_a_warm_up_of_the_whole_training_is_refused_in_the_dry_run(tiny: Project
 
 @pytest.mark.parametrize("words", [("-n", "all_tables"), ("--cores", "1", "demo"), ("plan", "demo"), ("--unlock",)])
 @pytest.mark.parametrize("called_before", [False, True])
-def test_a_checkout_that_cannot_be_written_ends_with_a_sentence_alone(
+def test_a_checkout_that_is_not_writable_prints_only_the_message(
     tmp_path: Path, words: tuple[str, ...], called_before: bool
 ) -> None:
     project = fresh(tmp_path / "project", tmp_path)
@@ -131,7 +131,7 @@ def test_a_checkout_that_cannot_be_written_ends_with_a_sentence_alone(
     finally:
         subprocess.run(["umount", "--lazy", folder], check=True)
     refused(result, f"error: {folder}/.snakemake is not writable; change its permissions")
-    assert len(result.output.strip().splitlines()) <= 3  # the sentence, and two lines of Snakemake's
+    assert len(result.output.strip().splitlines()) <= 3  # the message, and two lines of Snakemake
 
 
 def test_damaged_declarations_are_refused_before_anything_is_planned(tiny: Project, tmp_path: Path) -> None:

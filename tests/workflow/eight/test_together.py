@@ -1,4 +1,4 @@
-"""Runs that are trained in one process: the same as each alone, cached, and copied by the normal call."""
+"""Runs trained in one process: equal to single trainings, cached, and copied by the normal call."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def test_the_default_is_all_tables(tiny: Project) -> None:
 
 
 def test_runs_trained_in_one_process_are_those_of_single_trainings(done: Project, another: Project) -> None:
-    """Beside a run that diverges, which is named, and one that another process trains, which is skipped."""
+    """Together with a run that diverges, which is named, and one that another process trains, which is skipped."""
     held = another.folder / folder_of(BESIDE[1])
     state = another.folder / f"work/runs/{json.loads((held / 'run.json').read_text())['identity']}-gcd"
     shutil.rmtree(another.folder / "work/runs")
@@ -64,7 +64,7 @@ def test_runs_trained_in_one_process_are_those_of_single_trainings(done: Project
     assert [name for name in own if alone[name] != together.get(name)] == []
     found = [json.loads(file.read_text()) for file in another.folder.glob("work/imports/*")]
     trained = ["ctxgcd.training.train" in modules for words, modules in found if "train_run" in words[0]]
-    assert (len(trained), sum(trained)) == (len(RUNS), 1)  # a copy imports nothing that a training needs
+    assert (len(trained), sum(trained)) == (len(RUNS), 1)  # copying does not import the libraries of a training
 
     third = another.call("--cores", "1", "together", *TARGETS)
     assert (third.code, third.jobs) == (0, {})

@@ -1,4 +1,4 @@
-"""The server that every file of this folder fetches from."""
+"""The server for the tests of this folder."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def no_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def server() -> Iterator[Behaviour]:
-    """A server on a free port of this machine, whose behaviour a test sets."""
+    """A server on a free port of this host, with behaviour set by a test."""
     behaviour = Behaviour()
     http = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     http.behaviour = behaviour  # type: ignore[attr-defined]

@@ -1,4 +1,4 @@
-"""Fetching the official archives, from a mirror."""
+"""Downloads of the official archives from a mirror."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from tests.helpers.server import CONTENT, ELSEWHERE, Behaviour, sha256
 
 @pytest.fixture
 def mirror(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder that holds a small CIFAR-10 archive, whose checksum counts as the official one."""
+    """A folder with a small CIFAR-10 archive, whose checksum replaces the official one."""
     write_fixture("cifar10", tmp_path / "made", train_per_class=2)
     archive = tmp_path / "my mirror" / ARCHIVES["cifar10"].name
     archive.parent.mkdir()
@@ -126,8 +126,8 @@ def test_archives_are_those_that_the_readers_know() -> None:
     assert ARCHIVES["cifar10"].checksum.removeprefix("md5:") in READERS["cifar10"].how_to_get
 
 
-def test_script_can_be_stopped_and_goes_on(server: Behaviour, mirror: Path, tmp_path: Path) -> None:
-    """Ctrl-C in the real script; its archive is the official one here, so the checksum refuses it at the end."""
+def test_an_interrupted_script_is_resumed(server: Behaviour, mirror: Path, tmp_path: Path) -> None:
+    """Ctrl-C in the real script, which expects the official archive, so the checksum fails at the end."""
     server.content = CONTENT
     server.headers = {"Content-Length": str(ARCHIVES["cifar100"].bytes)}
     server.piece, server.delay = 10_000, 0.02

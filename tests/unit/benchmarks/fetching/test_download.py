@@ -1,4 +1,4 @@
-"""Downloads from a real local server that misbehaves."""
+"""Downloads from a local server with faults."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from ctxgcd.benchmarks.fetching.download import download
 from ctxgcd.errors import UserError
 from ctxgcd.utils import progress
 from tests.helpers.processes import wait_for
-from tests.helpers.refusals import told
+from tests.helpers.refusals import error_of
 from tests.helpers.server import CONTENT, ELSEWHERE, Behaviour, sha256, start
 
 
 def get(server: Behaviour, folder: Path, **options: Any) -> bytes:
-    """Download the server's file into `folder` with short waits; afterwards nothing else may lie there."""
+    """Download the server's file to `folder` with short waits; fails if the folder contains other files afterwards."""
     options = {"checksum": sha256(CONTENT), "stall": 20, "pause": 0.01} | options
     download(f"{server.address}/a.tgz", folder / "a.tgz", how_to_get=ELSEWHERE, **options)
     assert [path.name for path in folder.iterdir()] == ["a.tgz"]
@@ -30,8 +30,8 @@ def get(server: Behaviour, folder: Path, **options: Any) -> bytes:
 
 
 def refused(server: Behaviour, folder: Path, **options: Any) -> str:
-    """Return the one sentence of a download that cannot succeed."""
-    sentence = told(lambda: get(server, folder, **options))
+    """Return the error message of a download that cannot succeed."""
+    sentence = error_of(lambda: get(server, folder, **options))
     assert not (folder / "a.tgz").exists()
     return sentence
 
@@ -41,16 +41,16 @@ def part(folder: Path) -> Path:
 
 
 def know(server: Behaviour, folder: Path) -> None:
-    """Record that the part is of the server's present file."""
+    """Record that the partial download is of the server's current file."""
     record = {"address": f"{server.address}/a.tgz", "version": server.etag}
     part(folder).with_name("a.tgz.part.json").write_text(json.dumps(record))
 
 
 def test_plain_download(server: Behaviour, tmp_path: Path) -> None:
     assert get(server, tmp_path / "new" / "folder", expected_bytes=len(CONTENT)) == CONTENT
-    assert server.asked == [None]
+    assert server.requested == [None]
     assert get(server, tmp_path / "new" / "folder") == CONTENT
-    assert server.asked == [None]  # the checked file is there
+    assert server.requested == [None]  # the checked file is there
 
 
 def test_a_download_that_fails_leaves_no_empty_folder(server: Behaviour, tmp_path: Path) -> None:
@@ -74,15 +74,15 @@ def test_slow_server_and_progress(
     monkeypatch.setattr(progress, "EVERY", 0.1)
     assert get(server, tmp_path) == CONTENT
     lines = [line for line in capsys.readouterr().out.splitlines() if "MB/s" in line]
-    assert 2 <= len(lines) < 20  # as many as pieces, were each one told
+    assert 2 <= len(lines) < 20  # one per piece if the progress were not limited
     assert "of 0.4 MB, " in lines[0]
     assert lines[0].endswith(" left")
 
 
-def test_cut_connections_go_on_where_they_stopped(server: Behaviour, tmp_path: Path) -> None:
+def test_cut_connections_are_resumed(server: Behaviour, tmp_path: Path) -> None:
     server.cuts = [100_000, 50_000, 0, 120_000]
     assert get(server, tmp_path) == CONTENT
-    assert server.asked == [None, "bytes=100000-", "bytes=150000-", "bytes=150000-", "bytes=270000-"]
+    assert server.requested == [None, "bytes=100000-", "bytes=150000-", "bytes=150000-", "bytes=270000-"]
     assert server.sent == len(CONTENT)
     assert server.log[1]["If-Range"] == '"1"'
 
@@ -90,11 +90,11 @@ def test_cut_connections_go_on_where_they_stopped(server: Behaviour, tmp_path: P
 def test_reset_connections(server: Behaviour, tmp_path: Path) -> None:
     server.cuts, server.reset = [100_000, 50_000, 120_000], True
     assert get(server, tmp_path) == CONTENT
-    assert server.asked[0] is None
-    assert len(server.asked) == 4
+    assert server.requested[0] is None
+    assert len(server.requested) == 4
 
 
-def test_more_cuts_than_retries_as_long_as_bytes_come(server: Behaviour, tmp_path: Path) -> None:
+def test_retries_are_counted_only_without_new_data(server: Behaviour, tmp_path: Path) -> None:
     server.cuts = [30_000] * 10
     assert get(server, tmp_path, retries=1) == CONTENT
 
@@ -104,7 +104,7 @@ def test_stalled_connection(server: Behaviour, tmp_path: Path) -> None:
     before = time.monotonic()
     assert get(server, tmp_path, stall=0.5) == CONTENT
     assert time.monotonic() - before < 8
-    assert server.asked == [None, "bytes=100000-"]
+    assert server.requested == [None, "bytes=100000-"]
 
 
 def test_server_that_ignores_ranges(server: Behaviour, tmp_path: Path) -> None:
@@ -145,11 +145,13 @@ def test_part_of_unknown_origin_is_dropped(server: Behaviour, tmp_path: Path, re
         text = "{" if record == "broken" else '{"address": "http://other/a.tgz", "version": null}'
         (tmp_path / "a.tgz.part.json").write_text(text)
     assert get(server, tmp_path) == CONTENT
-    assert server.asked == [None]
+    assert server.requested == [None]
 
 
 @pytest.mark.parametrize(("kept", "asked"), [(len(CONTENT), 1), (len(CONTENT) + 5, 2)])
-def test_part_that_is_whole_or_too_long(server: Behaviour, tmp_path: Path, kept: int, asked: int) -> None:
+def test_a_partial_download_that_is_complete_or_too_long(
+    server: Behaviour, tmp_path: Path, kept: int, asked: int
+) -> None:
     part(tmp_path).write_bytes((CONTENT + b"extra")[:kept])
     know(server, tmp_path)
     assert get(server, tmp_path) == CONTENT
@@ -169,7 +171,7 @@ def test_md5(server: Behaviour, tmp_path: Path) -> None:
     assert get(server, tmp_path, checksum=f"md5:{hashlib.md5(CONTENT).hexdigest()}") == CONTENT
 
 
-def test_login_page_is_not_taken_for_the_file(server: Behaviour, tmp_path: Path) -> None:
+def test_a_login_page_is_refused(server: Behaviour, tmp_path: Path) -> None:
     server.cuts = [100_000] + [0] * 9
     refused(server, tmp_path, retries=1, expected_bytes=len(CONTENT))
     server.content, server.etag, server.cuts = b"<html>please log in", None, []
@@ -179,7 +181,7 @@ def test_login_page_is_not_taken_for_the_file(server: Behaviour, tmp_path: Path)
     assert part(tmp_path).stat().st_size == 100_000  # what came before stays
 
 
-def test_missing_file_is_told_at_once(server: Behaviour, tmp_path: Path) -> None:
+def test_a_missing_file_is_reported_immediately(server: Behaviour, tmp_path: Path) -> None:
     server.statuses = [404] * 9
     sentence = refused(server, tmp_path)
     assert sentence == f"{server.address}/a.tgz cannot be downloaded (HTTP 404 Not Found); how to get it: {ELSEWHERE}"
@@ -196,7 +198,7 @@ def test_busy_server(server: Behaviour, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("address", ["closed", "http://no-such-host.invalid", "http://127.0.0.1:port", "gopher://x"])
-def test_no_way_to_the_server(tmp_path: Path, address: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_unreachable_server(tmp_path: Path, address: str, capsys: pytest.CaptureFixture[str]) -> None:
     if address == "closed":
         with socket.create_server(("127.0.0.1", 0)) as free:
             address = f"http://127.0.0.1:{free.getsockname()[1]}"
@@ -214,14 +216,14 @@ def test_server_that_announces_more_than_it_sends(server: Behaviour, tmp_path: P
 def test_server_that_announces_no_length(server: Behaviour, tmp_path: Path) -> None:
     server.length, server.cuts = False, [100_000]
     assert get(server, tmp_path, expected_bytes=len(CONTENT)) == CONTENT
-    assert server.asked == [None, "bytes=100000-"]
+    assert server.requested == [None, "bytes=100000-"]
 
 
 @pytest.mark.parametrize("value", ["bytes 0-399999/400000", "bytes 7-9/*", "nonsense", "bytes */400000"])
 def test_odd_range_starts_again(server: Behaviour, tmp_path: Path, value: str) -> None:
     server.cuts, server.headers = [100_000], {"Content-Range": value}
     assert get(server, tmp_path) == CONTENT
-    assert server.asked == [None, "bytes=100000-", None]
+    assert server.requested == [None, "bytes=100000-", None]
 
 
 def test_range_of_unknown_total(server: Behaviour, tmp_path: Path) -> None:
@@ -230,21 +232,21 @@ def test_range_of_unknown_total(server: Behaviour, tmp_path: Path) -> None:
     assert server.sent == len(CONTENT)
 
 
-def test_encoding_label_is_no_encoding(server: Behaviour, tmp_path: Path) -> None:
+def test_content_encoding_is_ignored(server: Behaviour, tmp_path: Path) -> None:
     server.headers = {"Content-Encoding": "x-gzip"}
     assert get(server, tmp_path) == CONTENT
     assert server.log[0]["Accept-Encoding"] == "identity"
 
 
-def test_endless_redirect_is_one_sentence(server: Behaviour, tmp_path: Path) -> None:
-    server.moved = "/a.tgz#again"  # which no path that is asked for equals
+def test_an_endless_redirect_is_reported_in_one_line(server: Behaviour, tmp_path: Path) -> None:
+    server.moved = "/a.tgz#again"  # differs from every requested path
     assert "(HTTP 302 " in refused(server, tmp_path, retries=1)
 
 
 def test_redirect_keeps_the_range(server: Behaviour, tmp_path: Path) -> None:
     server.moved, server.cuts = "/elsewhere/b.tgz", [100_000]
     assert get(server, tmp_path) == CONTENT
-    assert server.asked == [None, None, "bytes=100000-", "bytes=100000-"]
+    assert server.requested == [None, None, "bytes=100000-", "bytes=100000-"]
 
 
 def test_full_disk_keeps_the_part(server: Behaviour, tmp_path: Path) -> None:
@@ -258,7 +260,7 @@ def test_full_disk_keeps_the_part(server: Behaviour, tmp_path: Path) -> None:
     assert len(server.log) == 1
 
 
-def test_too_small_a_disk_is_told_before_anything_is_written(
+def test_too_little_disk_space_is_reported_before_writing(
     server: Behaviour, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     free = shutil.disk_usage(tmp_path)._replace(free=399_999)
@@ -286,5 +288,5 @@ def test_killed_download_fetches_nothing_twice(server: Behaviour, tmp_path: Path
     assert 150_000 < kept < len(CONTENT)
     server.delay = 0.0
     assert get(server, tmp_path) == CONTENT
-    assert server.asked == [None, f"bytes={kept}-"]
+    assert server.requested == [None, f"bytes={kept}-"]
     assert server.given[1] == len(CONTENT) - kept

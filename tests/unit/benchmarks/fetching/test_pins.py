@@ -1,4 +1,4 @@
-"""Pins of data that is too large to copy."""
+"""Checksums of data that is too large to copy."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def test_every_difference_is_counted(folder: Path, tmp_path: Path) -> None:
         check_pins(folder, pins)
 
 
-def test_names_that_pins_cannot_hold_are_all_told(folder: Path, tmp_path: Path) -> None:
+def test_all_names_that_cannot_be_pinned_are_listed(folder: Path, tmp_path: Path) -> None:
     for name in (b"k\xe4fer.jpg", b"a\nb.jpg", b"a\rb.jpg"):
         Path(os.fsdecode(os.fsencode(folder) + b"/" + name)).touch()
     with pytest.raises(UserError, match=r"not UTF-8: 'a\\nb.jpg', 'a\\rb.jpg', 'k\\xe4fer.jpg'; rename them"):

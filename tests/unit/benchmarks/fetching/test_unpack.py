@@ -1,4 +1,4 @@
-"""Unpacking archives that mean harm, are damaged, or replace files."""
+"""Unpacking archives that are malicious or damaged, or that replace files."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def test_harmful_members_stop_everything(tmp_path: Path, name: str, strip: int) 
     assert list((tmp_path / "outer").rglob("*")) == [folder]
 
 
-def test_no_owner_mode_or_setuid_is_taken_over(tmp_path: Path) -> None:
+def test_owner_mode_and_setuid_are_ignored(tmp_path: Path) -> None:
     info = tarfile.TarInfo()
     info.mode, info.uid = 0o6777, 12345
     folder = tarfile.TarInfo()
@@ -94,7 +94,7 @@ def test_archive_with_a_bad_header_in_its_middle(tmp_path: Path) -> None:
     assert not (tmp_path / "folder").exists()
 
 
-def test_former_entries_are_replaced_whole_and_others_stay(tmp_path: Path) -> None:
+def test_existing_entries_are_replaced_and_others_are_kept(tmp_path: Path) -> None:
     folder = tmp_path / "folder"
     for name in ("data/old", "other/mine", ".a.tgz.unpacking/new/half"):
         (folder / name).parent.mkdir(parents=True)
@@ -107,7 +107,7 @@ def test_former_entries_are_replaced_whole_and_others_stay(tmp_path: Path) -> No
     assert not (folder / ".a.tgz.unpacking").exists()
 
 
-def test_stopped_unpacking_leaves_the_former_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_interrupted_unpacking_keeps_the_existing_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = tmp_path / "folder"
     (folder / "data").mkdir(parents=True)
     (folder / "data" / "1").write_bytes(b"old")

@@ -1,4 +1,4 @@
-"""A user's own images: folders or a CSV, labelled classes or images, and what goes wrong with them."""
+"""A user's own images: folders or a CSV, labelled classes or images, and errors."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ CLASSES = ("ant", "bee", "cat", "dög & co")
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """Four classes of five images in folders of their own."""
+    """Four class folders of five images."""
     painter = Painter(0)
     for class_id, name in enumerate(CLASSES):
         for number in range(5):
@@ -76,7 +76,7 @@ def test_folders_with_labelled_classes(folder: Path) -> None:
     assert not result.remarks
 
 
-def test_labelled_images_are_taken_as_they_are(folder: Path) -> None:
+def test_listed_images_are_the_labelled_images(folder: Path) -> None:
     images = ["bee/3.png", "ant/0.png", "bee/1.png"]
     (folder / "labelled.txt").write_text("\n".join(images), encoding="utf-8")
     split = own_split(section(folder))
@@ -104,7 +104,7 @@ def test_a_listing_of_flat_images(folder: Path, tmp_path: Path, separator: str, 
     assert dict(result.found) == {"train": 16, "test": 4, "classes": 4}
 
 
-def test_lists_take_the_column_names_of_all_tables(folder: Path) -> None:
+def test_lists_accept_the_column_names_of_all_tables(folder: Path) -> None:
     rows = [f"{name};{name}/{number}.png;;" for name in CLASSES for number in range(5)]
     (folder / "list.csv").write_text("\n".join(["sep=;", "Label;Filename;;", *rows]), encoding="utf-8")
     (folder / "labelled.csv").write_text("Image\nbee/1.png\n", encoding="utf-8")
@@ -112,7 +112,7 @@ def test_lists_take_the_column_names_of_all_tables(folder: Path) -> None:
     assert split["role"].value_counts().to_dict() == {"unlabelled": 19, "labelled": 1}
     (folder / "labelled.csv").write_text("label\nbee\nant\n", encoding="utf-8")
     assert (own_split(section(folder, listing="list.csv", labelled="labelled.csv"))["old"] == 1).sum() == 10
-    # Where a column has the plain name, the others are not asked.
+    # If a column has the usual name, other columns are not read.
     (folder / "labelled.csv").write_text("path,label\nbee/1.png,x\n", encoding="utf-8")
     assert (own_split(section(folder, labelled="labelled.csv"))["role"] == "labelled").sum() == 1
 
@@ -122,7 +122,7 @@ NFC, NFD = (unicodedata.normalize(form, CLASSES[3]) for form in ("NFC", "NFD"))
 
 @pytest.mark.parametrize(("on_disk", "listed"), [(NFC, NFD), (NFD, NFC)])
 def test_names_in_another_unicode_form(folder: Path, on_disk: str, listed: str) -> None:
-    """The file's own spelling opens it, the list's does not."""
+    """Files are opened with the spelling on disk, not with that of the list."""
     (folder / CLASSES[3]).rename(folder / on_disk)
     for number in range(5):
         (folder / on_disk / f"{number}.png").rename(folder / on_disk / f"{on_disk}{number}.png")
@@ -156,14 +156,14 @@ def test_a_class_folder_in_two_unicode_forms_is_one_class(folder: Path) -> None:
     manifest = reader_of(section(folder)).manifest(folder)
     assert sorted(set(manifest["class_name"])) == [*CLASSES[:3], NFC]
     assert all((folder / path).is_file() for path in manifest["path"])
-    # An exact spelling is that image alone.
+    # An exact spelling means only that image.
     (folder / "labelled.txt").write_text(f"{NFD}/0.png", encoding="utf-8")
     split = own_split(section(folder))
     assert split.loc[split["role"] == "labelled", "path"].tolist() == [f"{NFD}/0.png"]
 
 
-def test_manifests_of_one_form_are_as_they_were(folder: Path) -> None:
-    """Also of one form that is not NFC: names and order, which make a run's identity, are the disk's own."""
+def test_manifests_with_one_unicode_form_are_unchanged(folder: Path) -> None:
+    """Also with one form other than NFC: names and order, which are part of a run's identity, are those on disk."""
     (folder / CLASSES[3]).rename(folder / NFD)
     manifest = reader_of(section(folder)).manifest(folder)
     assert manifest["class_name"].unique().tolist() == [*CLASSES[:3], NFD]
@@ -177,12 +177,12 @@ def test_train_and_test_folders_are_parts(folder: Path, tmp_path: Path) -> None:
     shutil.copytree(folder / "bee", parts / "test" / "bee")
     split = own_split(section(parts))
     assert split["role"].value_counts().to_dict() == {"unlabelled": 15, "labelled": 5, "test": 5}
-    # But a class may be called train, too.
+    # A class can also be named train.
     shutil.copytree(folder / "bee", folder / "train")
     assert set(own_split(section(folder))["class_name"]) == {*CLASSES, "train"}
 
 
-def test_junk_is_left_out_and_said(folder: Path) -> None:
+def test_other_files_are_skipped_with_a_note(folder: Path) -> None:
     (folder / "bee" / "._0.png").write_bytes(b"junk")
     (folder / "bee" / "notes.md").write_text("junk")
     (folder / "stray.png").write_bytes(b"junk")
@@ -247,9 +247,9 @@ def listing(text: str) -> Callable[[Path], dict[str, Any]]:
         (listing("path,class\n" + "".join(f"{n}/9.png,{n}\n" for n in CLASSES)), ["4 listed images are missing"]),
     ],
 )
-def test_what_goes_wrong_is_one_sentence(folder: Path, fault: Callable[[Path], Any], words: list[str]) -> None:
-    said = problem(fault(folder))
-    assert not [word for word in words if word not in said], said
+def test_errors_are_one_sentence(folder: Path, fault: Callable[[Path], Any], words: list[str]) -> None:
+    message = problem(fault(folder))
+    assert not [word for word in words if word not in message], message
 
 
 def test_latin_1_is_named(folder: Path) -> None:
@@ -257,7 +257,9 @@ def test_latin_1_is_named(folder: Path) -> None:
     assert "is not UTF-8 text" in problem(section(folder))
 
 
-def test_contents_not_place_make_the_identity(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_identity_depends_on_the_contents_and_not_on_the_location(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     before = data_fingerprint("mine", section(folder))
     assert before == fingerprint(reader_of(section(folder)), folder)

@@ -34,7 +34,7 @@ COUNTS: dict[str, dict[str, int]] = {}
 
 @pytest.fixture(scope="module")
 def official(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A data folder with every official layout, written once; tests that change a folder copy it."""
+    """A data folder with every official layout, made once; tests that change a folder copy it."""
     root = tmp_path_factory.mktemp("data")
     for name in OFFICIAL:
         COUNTS[name] = write_fixture(name, root, train_per_class=2)
@@ -116,7 +116,7 @@ def test_tampered_pickle_is_refused_and_runs_nothing(official: Path, tmp_path: P
 
 
 @pytest.mark.parametrize("content", [b"", b"not a pickle", pickle.dumps([1])])
-def test_broken_pickle_is_named(tmp_path: Path, content: bytes) -> None:
+def test_a_damaged_pickle_is_refused(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "train").write_bytes(content)
     with pytest.raises(UserError, match="train"):
         load_pickle(tmp_path / "train")
@@ -156,7 +156,7 @@ def test_missing_folder_is_named(tmp_path: Path, name: str) -> None:
         ("aircraft", "data/images_variant_test.txt"),
     ],
 )
-def test_absent_test_part_is_a_remark(official: Path, tmp_path: Path, name: str, test_part: str) -> None:
+def test_a_missing_test_part_is_a_remark(official: Path, tmp_path: Path, name: str, test_part: str) -> None:
     folder = copied(official, name, tmp_path)
     (folder / test_part).unlink()
     assert set(READERS[name].manifest(folder)["part"]) == {"train"}
@@ -244,7 +244,7 @@ def test_cars_without_labels_or_with_other_labels(tmp_path: Path, monkeypatch: p
     shutil.copy(devkit / "cars_test_annos.mat", tmp_path / "cars_test_annos_withlabels.mat")
     with pytest.raises(UserError, match=r"cars_test_annos_withlabels\.mat has no labels"):
         READERS["scars"].manifest(tmp_path)
-    # The same, seen from a mirror whose classes differ from those of the known digest.
+    # A mirror whose classes differ from those of the known digest.
     (tmp_path / "cars_test_annos_withlabels.mat").unlink()
     assert len(READERS["scars"].manifest(tmp_path)) == 8144
     monkeypatch.setattr(scars, "TRAIN_CLASSES_SHA256", "0" * 64)
@@ -252,7 +252,7 @@ def test_cars_without_labels_or_with_other_labels(tmp_path: Path, monkeypatch: p
         READERS["scars"].manifest(tmp_path)
 
 
-def test_listed_image_that_is_not_there(official: Path, tmp_path: Path) -> None:
+def test_a_missing_listed_image(official: Path, tmp_path: Path) -> None:
     folder = copied(official, "cub", tmp_path)
     gone = READERS["cub"].manifest(folder)["path"][3]
     (folder / gone).unlink()
@@ -308,8 +308,8 @@ def test_embedded_fashion() -> None:
     assert split["role"].value_counts().to_dict() == {"unlabelled": 1500, "labelled": 500, "test": 500}
 
 
-def test_embedded_fashion_shows_what_its_labels_say() -> None:
-    """Trousers leave the columns at the sides dark, bags fill them: a shifted sheet would show."""
+def test_images_of_embedded_fashion_match_their_labels() -> None:
+    """Trousers have dark columns at the sides and bags do not, so a shifted sheet would fail."""
     folder, reader = embedded("fashion"), READERS["sheet"]
     manifest = reader.manifest(folder)
 
@@ -320,7 +320,7 @@ def test_embedded_fashion_shows_what_its_labels_say() -> None:
     assert side_light("Trouser") < 5 < 30 < side_light("Bag")
 
 
-def test_other_cifar_is_refused_with_its_counts() -> None:
+def test_another_cifar_is_refused_with_its_counts() -> None:
     folder = SHARED / "cifar10_12k"
     if not folder.is_dir():
         pytest.skip("needs ../shared/data/cifar10_12k")
@@ -363,7 +363,7 @@ def test_data_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_fingerprint_follows_contents_not_places(official: Path, tmp_path: Path) -> None:
+def test_the_fingerprint_depends_on_the_contents_and_not_on_the_location(official: Path, tmp_path: Path) -> None:
     for name in ("cifar10", "cub", "imagenet"):
         folder = copied(official, name, tmp_path)
         assert fingerprint(READERS[name], folder) == fingerprint(READERS[name], official / name)

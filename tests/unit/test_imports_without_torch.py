@@ -25,7 +25,7 @@ from tests.helpers.places import ROOT
         *("ctxgcd.evaluation.score_run", "ctxgcd.tables.make"),
     ],
 )
-def test_light_rooms_import_no_torch(module: str) -> None:
+def test_modules_import_no_torch(module: str) -> None:
     heavy = "{'torch', 'torchvision', 'timm', 'lightning_fabric', 'lightning'}"
     script = f"import sys, {module}; sys.exit(', '.join({heavy} & set(sys.modules)) or 0)"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, cwd=ROOT)
