@@ -167,7 +167,7 @@ class SimGCDValues(Contrastive):
     teacher_warmup_epochs: int = Field(ge=1)  #: number of epochs over which tau_t changes from start to end
     teacher_schedule: Literal["linear", "cosine"]  #: schedule of this change
     #: how the images that the classifier assigns to New classes are divided: by the classifier, or by k-means of their
-    #: frozen features, which needs an adapter
+    #: trained features
     new_by: Literal["classifier", "kmeans"] = "classifier"
 
 
@@ -251,8 +251,6 @@ def _fault_of_simgcd(p: Values) -> str:
             f"teacher_warmup_epochs {p['teacher_warmup_epochs']} exceeds epochs {p['epochs']}; "
             "give a value of at most epochs"
         )
-    if p["new_by"] == "kmeans" and p["tail"] != "adapter":
-        return "new_by is kmeans, which divides New classes by the features of a frozen backbone; set tail to adapter"
     return ""
 
 

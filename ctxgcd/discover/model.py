@@ -16,6 +16,7 @@ from torch.nn.functional import normalize
 
 from ctxgcd.clustering.neighbours import nearest
 from ctxgcd.discover.output import MODEL
+from ctxgcd.errors import UserError
 from ctxgcd.methods.build import method_of
 from ctxgcd.models import weights
 from ctxgcd.models.backbone import Backbone
@@ -212,7 +213,7 @@ def save(model: Model, folder: Path) -> None:
         "threshold": model.threshold,
         "state": model.state,
         "network": {name: value.cpu() for name, value in model.network.state_dict().items()},
-        "centres": None if model.network.centres is None else model.network.centres.cpu(),
+        "new_centres": None if model.network.centres is None else model.network.centres.cpu(),
         "examples": list(model.examples),
         "features": model.features.cpu().half(),
         "reference": None if model.reference is None else model.reference.cpu().half(),
@@ -225,6 +226,12 @@ def load(folder: Path) -> Model:
     """Read a model written by `save`. Raises UserError if it is damaged or from another version."""
     again = "run `ctxgcd discover` with the same --out again, or copy the folder again"
     content = checkpoint.load(folder / MODEL, KIND, again)
+    if content.pop("centres", None) is not None:
+        raise UserError(
+            f"{folder / MODEL} divides the New classes by features before training, as an earlier version did; run "
+            "`ctxgcd discover` again"
+        )
+    content["centres"] = content.pop("new_centres", None)
     if "familiar" in content:  # the name of `reference` in version 0.1.0's first models with similarities
         content["reference"] = content.pop("familiar")
     for name in ("features", "reference"):

@@ -16,16 +16,11 @@ CHUNK = 8192  # maximum number of images whose features are in memory
 class ByClassifier(Method):
     """Predicts the argmax of the network's `classify`."""
 
-    def cosines(self, network: Any, features: Callable[..., Tensor], ids: Tensor) -> Tensor:
-        """Return the cosines [n, K] of images, whose argmax is their class."""
-        found: Tensor = network.classify(features(ids))
-        return found
-
     def discover(
-        self, network: Any, features: Callable[..., Tensor], labels: Tensor, unlabelled: Tensor, test: Tensor
+        self, network: Any, features: Callable[[Tensor], Tensor], labels: Tensor, unlabelled: Tensor, test: Tensor
     ) -> Discovery:
         def classes(ids: Tensor) -> Tensor:
-            found = [self.cosines(network, features, part).argmax(dim=1) for part in ids.split(CHUNK) if len(part)]
+            found = [network.classify(features(part)).argmax(dim=1) for part in ids.split(CHUNK) if len(part)]
             return torch.cat(found) if found else ids
 
         with torch.no_grad():

@@ -17,7 +17,7 @@ class BySemiKMeans(Method):
     """Runs semi-supervised k-means on the features of all training images; test images get the nearest centre."""
 
     def discover(
-        self, network: Any, features: Callable[..., Tensor], labels: Tensor, unlabelled: Tensor, test: Tensor
+        self, network: Any, features: Callable[[Tensor], Tensor], labels: Tensor, unlabelled: Tensor, test: Tensor
     ) -> Discovery:
         p, training = self.p, torch.arange(len(labels), device=labels.device)
         assigned, centres = semi_supervised_kmeans(

@@ -140,13 +140,12 @@ class Method(ABC):
 
     @abstractmethod
     def discover(
-        self, network: Any, features: Callable[..., Tensor], labels: Tensor, unlabelled: Tensor, test: Tensor
+        self, network: Any, features: Callable[[Tensor], Tensor], labels: Tensor, unlabelled: Tensor, test: Tensor
     ) -> Discovery:
         """Predict the class of each image of D^u and the test part, after the last epoch.
 
         Args:
-            features: ids int64 [n] -> float32 [n, dim], the tail's feature of the test view; with `frozen=True`, the
-                trunk's output, which with an adapter is the backbone's feature.
+            features: ids int64 [n] -> float32 [n, dim], the tail's feature of the test view.
             labels: int64 [N], the class of each training image of D^l, -1 for D^u.
             unlabelled, test: image ids int64.
         """

@@ -17,7 +17,6 @@ from ctxgcd.methods.by_classifier import CHUNK, ByClassifier
 from ctxgcd.methods.method import Discovery
 from ctxgcd.methods.schedules import teacher_temperature
 from ctxgcd.methods.step import Batch, Look, Losses, Plan
-from ctxgcd.models.heads import regrouped
 from ctxgcd.models.network import Network, Outputs
 
 RESTARTS = 10  # of the k-means that divides New classes
@@ -26,7 +25,7 @@ RESTARTS = 10  # of the k-means that divides New classes
 class SimGCD(ByClassifier):
     """Tail and heads trained with L_rep + L_cls; the classifier's argmax is the class.
 
-    With `new_by: kmeans`, the images that it assigns to New classes are divided by k-means of their frozen features.
+    With `new_by: kmeans`, the images that it assigns to New classes are divided by k-means of their trained features.
     """
 
     logged = ("teacher_temperature",)
@@ -64,7 +63,7 @@ class SimGCD(ByClassifier):
         }
 
     def discover(
-        self, network: Network, features: Callable[..., Tensor], labels: Tensor, unlabelled: Tensor, test: Tensor
+        self, network: Network, features: Callable[[Tensor], Tensor], labels: Tensor, unlabelled: Tensor, test: Tensor
     ) -> Discovery:
         found = super().discover(network, features, labels, unlabelled, test)
         if self.p["new_by"] == "classifier":
@@ -74,15 +73,11 @@ class SimGCD(ByClassifier):
         if len(new) < (classes := self.p["K"] - old):
             print(f"note: the classifier divides the New classes, because it assigns only {len(new)} images to them")
             return found
-        rows = torch.cat([normalize(features(part, frozen=True), dim=1) for part in new.split(CHUNK)]).cpu().numpy()
+        rows = torch.cat([normalize(features(part), dim=1) for part in new.split(CHUNK)]).cpu().numpy()
         _, centres = kmeans(rows, classes, restarts=RESTARTS, seed=self.p["seed"], threads=self.p["threads"])
         network.centres = normalize(torch.from_numpy(centres).to(labels.device), dim=1)
         found = super().discover(network, features, labels, unlabelled, test)
         return replace(found, found={"centres": network.centres.cpu()})
-
-    def cosines(self, network: Network, features: Callable[..., Tensor], ids: Tensor) -> Tensor:
-        found = super().cosines(network, features, ids)
-        return found if network.centres is None else regrouped(found, features(ids, frozen=True), network.centres)
 
     def teacher_temperature(self, epoch: int) -> float:
         p = self.p

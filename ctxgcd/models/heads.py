@@ -63,7 +63,7 @@ def regrouped(cosines: Tensor, features: Tensor, centres: Tensor) -> Tensor:
 
     Args:
         cosines: float [n, K], the New classes last.
-        features: float [n, d], of any scale: those whose centres are given.
+        features: float [n, d], of any scale.
         centres: float [New classes, d], L2-normalised.
 
     Returns:

@@ -39,8 +39,8 @@ class TailNetwork(nn.Module):
 class Network(TailNetwork):
     """Tail, projector and classifier. The heads are initialised from the random stream `heads` of the seed.
 
-    `centres` [New classes, d] are set after a training whose New classes are those of a k-means of the frozen features
-    (heads.regrouped).
+    `centres` [New classes, d] are set after a training whose New classes are those of a k-means of the trained
+    features (heads.regrouped).
     """
 
     centres: Tensor | None
@@ -58,14 +58,14 @@ class Network(TailNetwork):
         return Outputs(features, self.projector(features), self.classifier(features))
 
     def classify(self, features: Tensor) -> Tensor:
-        """Return cosines [n, K] for the tail's features [n, d]."""
-        return self.classifier(features)
+        """Return cosines [n, K] for the tail's features [n, d], with the New classes of `centres`."""
+        cosines: Tensor = self.classifier(features)
+        return cosines if self.centres is None else regrouped(cosines, features, self.centres)
 
     def predict(self, kept: Tensor) -> tuple[Tensor, Tensor]:
-        """Return features [n, d] and cosines [n, K] of the trunk's output [n, ...], with New classes of `centres`."""
+        """Return features [n, d] and the cosines of `classify` for the trunk's output [n, ...]."""
         features = self.tail(kept).float()
-        cosines: Tensor = self.classifier(features)
-        return features, cosines if self.centres is None else regrouped(cosines, kept, self.centres)
+        return features, self.classify(features)
 
 
 class ContrastiveNetwork(TailNetwork):

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from ctxgcd.clustering.neighbours import nearest
 from ctxgcd.methods.step import Batch, Group, Look, Plan, Rows
@@ -68,16 +68,12 @@ class StepInputs:
             yield Batch(groups, epoch, number, len(plan.steps), self.seed, self.streams)
 
     @torch.no_grad()
-    def features(self, network: Any, ids: Tensor, *, frozen: bool = False) -> Tensor:
-        """Return the tail's features of the test view of at least one image, float32 [n, dim].
-
-        frozen: return the trunk's output instead; with an adapter, the backbone's features [n, dim].
-        """
+    def features(self, network: Any, ids: Tensor) -> Tensor:
+        """Return the tail's features of the test view of at least one image, float32 [n, dim]."""
         network.eval()
-        tail = nn.Identity() if frozen else network.tail
         own = ids[self.processes.share(len(ids))]
         with computing(self.precision, ids.device):
-            rows = torch.cat([tail(self.views.test(part)).float() for part in own.split(BATCH)])
+            rows = torch.cat([network.tail(self.views.test(part)).float() for part in own.split(BATCH)])
         return self.processes.gather(rows, len(ids))
 
     @torch.no_grad()

@@ -10,9 +10,12 @@ from pathlib import Path
 import pytest
 
 from ctxgcd import api
+from ctxgcd.discover.model import KIND, load
 from ctxgcd.errors import UserError
+from ctxgcd.training import checkpoint
 from tests.discover_model import TOLD, draw
 from tests.helpers.places import ROOT
+from tests.helpers.refusals import error_of
 
 pytestmark = pytest.mark.slow
 
@@ -43,3 +46,14 @@ def test_an_old_model_predicts_what_it_did(kept: Path, tmp_path: Path) -> None:
     for row, before in zip(found, expected["predictions"], strict=True):
         near = {name: pytest.approx(before[name], abs=1.01e-4) for name in ("confidence", "score")}  # rounded to 1e-4
         assert row == before | near
+
+
+def test_a_model_with_centres_of_frozen_features_is_refused(tmp_path: Path) -> None:
+    kept = KEPT[-1]
+    (tmp_path / "model.pt").write_bytes(lzma.decompress((kept / "model.pt.xz").read_bytes()))
+    content = checkpoint.load(tmp_path / "model.pt", KIND)
+    checkpoint.save(tmp_path / "model.pt", KIND, content | {"centres": content["features"]})
+    assert error_of(lambda: load(tmp_path)) == (
+        f"{tmp_path / 'model.pt'} divides the New classes by features before training, as an earlier version did; run "
+        "`ctxgcd discover` again"
+    )

@@ -68,13 +68,6 @@ IMPOSSIBLE: list[tuple[str, Any, str, list[str]]] = [
     ),
     ("methods.full.T_warm", 200, "full-paper-without-n", ["L_c would have no effect"]),
     ("methods.full.T_warm", 199, "full-released", ["would have no effect", "epoch 200 of 200"]),
-    (
-        "protocols.official.tail",
-        "blocks",
-        "simgcd+new_by=kmeans",
-        ["new_by is kmeans", "features of a frozen backbone", "set tail to adapter"],
-    ),
-    ("methods.simgcd.new_by", "kmeans", "full-paper", ["new_by is kmeans", "set tail to adapter"]),
     ("methods.full.context_delay", 150, "full-paper", ["would have no effect", "epoch 200 of 200"]),
 ]
 
@@ -138,16 +131,11 @@ def test_what_is_just_possible(committed: dict[str, Any]) -> None:
     assert resolve(never, "cub", "full-paper-zero", 0)["lambda_n"] == 0.0  # no weight that could act
 
 
-def test_new_by_kmeans_requires_an_adapter(params: Params) -> None:
-    assert resolve(params, "cub", "simgcd+tail=adapter+new_by=kmeans", 0)["new_by"] == "kmeans"
+def test_new_by_is_part_of_a_run_only_if_it_is_kmeans(params: Params) -> None:
+    assert resolve(params, "cub", "simgcd+new_by=kmeans", 0)["new_by"] == "kmeans"
     usual = resolve(params, "cub", "simgcd", 0)
     assert usual == resolve(params, "cub", "simgcd+new_by=classifier", 0) | {"row": "simgcd"}
     assert "new_by" not in usual  # the default is in no identity
-    words = error_of(lambda: targets.check(params, ["results/runs/cub/simgcd+new_by=kmeans/seed0/run.json"]))
-    assert words == (
-        "benchmark cub, row simgcd+new_by=kmeans: new_by is kmeans, which divides New classes by the features of a "
-        "frozen backbone; set tail to adapter"
-    )
 
 
 def test_k_of_one_has_no_neighbour(params: Params) -> None:
