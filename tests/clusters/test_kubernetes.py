@@ -177,6 +177,9 @@ def test_time_limits_are_those_of_slurm(submitted: tuple[Project, Cluster, Resul
     of_train = [profile["set-resources"]["train"] for profile in profiles]
     for key in ("runtime", "gpu", "mem_mb"):
         assert of_train[0][key] == of_train[1][key]
+    together = [profile["set-resources"]["train_together"] for profile in profiles]
+    assert [(one["runtime"], one["mem_mb"]) for one in together] == [(1440, of_train[0]["mem_mb"])] * 2
+    assert all(profile["preemptible-rules"] == ["train", "train_together"] for profile in profiles)
     assert [profile["preemptible-retries"] for profile in profiles] == [3, 3]
     limits = re.findall(r'train_run.py .*?"benchmark": "(\w+)".*? --minutes (\d+)', result.output)
     assert dict(limits) == {"cub": "240", "imagenet_1k": "1440"}
