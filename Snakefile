@@ -36,7 +36,7 @@ rule all_tables:
 
 rule demo:
     input:
-        targets.benchmark_files(PARAMS, targets.DEMO),
+        FILES[targets.DEMO],
     message:
         "The demo's tables and figures are in results/"
 
@@ -47,7 +47,7 @@ for name in PARAMS.benchmarks:
         name:
             f"benchmark_{name}"
         input:
-            targets.benchmark_files(PARAMS, name),
+            FILES[name],
         message:
             "All results of this benchmark are in results/"
 

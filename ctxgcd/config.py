@@ -331,9 +331,12 @@ def read(path: Path) -> Params:
 
 
 def check_file(path: Path) -> None:
-    """Raise UserError for a params.yaml with duplicate keys, invalid YAML or an encoding other than UTF-8."""
+    """Raise UserError for a params.yaml without sections, with duplicate keys, invalid YAML or another encoding."""
     try:
-        _unrepeated(yaml.compose(path.read_text(encoding="utf-8")), path.name)
+        content = yaml.compose(path.read_text(encoding="utf-8"))
+        if not isinstance(content, yaml.MappingNode):
+            raise UserError(f"{path.name} has no sections; restore it, for example with `git checkout {path.name}`")
+        _unrepeated(content, path.name)
     except FileNotFoundError:
         raise UserError(f"{path} does not exist; run the command from the folder that contains it") from None
     except OSError as error:
@@ -344,7 +347,7 @@ def check_file(path: Path) -> None:
         raise UserError(f"{path.name} is not valid YAML: {' '.join(str(error).split())}") from None
 
 
-def _unrepeated(node: yaml.Node | None, origin: str) -> None:
+def _unrepeated(node: yaml.Node, origin: str) -> None:
     if isinstance(node, yaml.MappingNode):
         seen = set()
         for key, value in node.value:

@@ -53,7 +53,9 @@ def sensitivity_points(params: Params, benchmark: str) -> list[tuple[str, float,
     if chosen := params.rows_of.get(table := f"sensitivity_{benchmark}"):
         of_grid = dict.fromkeys(row for _, _, row in points)
         for row in chosen:
-            refuse(row, of_grid, f"params.yaml: rows_of.{table}", "row of the grid")
+            refuse(row, of_grid, f"params.yaml: rows_of.{table}", "row of the grid under sensitivity")
+        if len(chosen) == 1 or "full-paper" not in chosen:
+            raise UserError(f"params.yaml: rows_of.{table} is {chosen}; list full-paper and other rows of the grid")
         points = [point for point in points if point[2] in chosen]
     if {row for _, _, row in points} == {"full-paper"}:
         raise UserError(

@@ -27,7 +27,7 @@ MOST = 10  # runs of one job
 CALLED = "CTXGCD_TOGETHER"  # the targets of a call of `together`, whose process then makes jobs and no targets
 
 
-def call(jobs: Iterable[Sequence[Run]], wanted: Sequence[str], words: Sequence[str]) -> NoReturn:
+def call(jobs: Iterable[Sequence[Run]], wanted: Sequence[str], words: Sequence[str], snakefile: str) -> NoReturn:
     """Replace this process by a call of Snakemake for jobs in place of targets.
 
     Snakemake offers no way to change its targets while it reads the Snakefile.
@@ -36,8 +36,11 @@ def call(jobs: Iterable[Sequence[Run]], wanted: Sequence[str], words: Sequence[s
         jobs: the runs of each job.
         wanted: the targets.
         words: arguments of the call without `together`.
+        snakefile: path of the main Snakefile.
     """
-    options = [word for word in words if word not in (*wanted, "--")]
+    # The last of repeated options takes precedence: the call's own paths are relative to the folder it was started in.
+    here = ["--snakefile", snakefile, "--directory", str(Path.cwd())]
+    options = [*(word for word in words if word not in (*wanted, "--")), *here]
     specs = [f"{RULE}:{','.join(f'{key}={value}' for key, value in written(runs).items())}" for runs in jobs]
     os.environ[CALLED] = " ".join(wanted)
     sys.stdout.flush()

@@ -258,6 +258,10 @@ def test_a_key_given_twice_is_refused(tmp_path: Path) -> None:
     path.write_text("seeds: [0]\nrows:\n  main: [a]\n  main: [b]\n", encoding="utf-8")
     with pytest.raises(UserError, match=r"params.yaml line 4: duplicate key 'main'"):
         check_file(path)
+    for text in ("", "null\n", "- seeds\n"):
+        path.write_text(text, encoding="utf-8")
+        with pytest.raises(UserError, match=r"params.yaml has no sections; restore it"):
+            check_file(path)
     path.write_bytes(b"\xff\xfe")
     with pytest.raises(UserError, match="not UTF-8"):
         check_file(path)

@@ -13,7 +13,12 @@ with reported(job=False):
         known_as = os.path.join(
             stored.local_storage_prefix, provider, through.lstrip("/")
         )
-    for question in {"plan", "why", "together"}.intersection(TARGETS):
+    questions = [word for word in ("plan", "why", "together") if word in TARGETS]
+    if len(questions) > 1:
+        raise UserError(
+            f"{' and '.join(questions)} cannot be combined; give one of them"
+        )
+    for question in questions:
         wanted = [target for target in TARGETS if target != question] or ["all_tables"]
         for target in wanted:
             if target not in named and not any(
@@ -26,10 +31,10 @@ with reported(job=False):
         behind = {target: JOBS.runs_behind(target) for target in wanted}
         runs = [run for of in behind.values() for run in of]
         words = [word for word in sys.argv[1:] if word != question]
+        main = workflow.main_snakefile
         if question == "plan":
             print(write_plan(PARAMS, runs, paths.PLAN))
         elif question == "why":
-            main = workflow.main_snakefile
             print(why(PARAMS, runs, words, main, Path(through)))
         elif none := [target for target in wanted if not behind[target]]:
             raise UserError(
@@ -37,7 +42,7 @@ with reported(job=False):
             )
         elif unfinished := together.unfinished(PARAMS, runs, Path(through)):
             jobs = together.divided(PARAMS, unfinished, workflow.cores or 1)
-            together.call(jobs, wanted, words)
+            together.call(jobs, wanted, words, main)
         else:
             print("together: every run is already finished")
         sys.exit()

@@ -38,6 +38,9 @@ with reported(job=False):
     equality.check()
     PARAMS = parse_params(config)
     JOBS = Jobs(PARAMS)
+    # Of all benchmarks, so that a mistake in any is reported here.
+    FILES = {name: targets.benchmark_files(PARAMS, name) for name in PARAMS.benchmarks}
+    STORES = {name: JOBS.store(name) for name in PARAMS.benchmarks}
     official = [b for b in PARAMS.benchmarks.values() if isinstance(b, Official)]
     use_places(places, {b.folder for b in official})
     REQUESTED = targets.requested_benchmarks(PARAMS, TARGETS)
@@ -101,28 +104,3 @@ def pixels(index):
     """
     provider = workflow.storage_settings.default_storage_provider
     return index.replace(".npz", ".pixels") if provider else []
-
-
-def metrics_of(runs):
-    return [run.file("metrics.json") for run in runs]
-
-
-def predictions_of(runs):
-    """The predictions of runs; a table reads them from the folders of their metrics."""
-    return [run.file("predictions.csv") for run in runs]
-
-
-def run_inputs(wildcards):
-    """The inputs of a run except its split: the time of an estimate counts, caches are identified by their names."""
-    files = JOBS.inputs(**wildcards)
-    return {k: file if k == "estimate" else ancient(file) for k, file in files.items()}
-
-
-def run_pixels(wildcards):
-    store = JOBS.inputs(**wildcards).get("store")
-    return pixels(store) if store else []
-
-
-def pixels_of(runs):
-    """The pixels of the stores of several runs."""
-    return sorted({files for run in runs if (files := run_pixels(vars(run)))})

@@ -49,7 +49,7 @@ rule report:
         "../envs/ctxgcd.yaml"
     params:
         config=PARAMS_FILE,
-        stores=json.dumps({name: JOBS.store(name) for name in PARAMS.benchmarks}),
+        stores=json.dumps(STORES),
         page=paths.REPORT,
     message:
         "Writing the report of the results that exist"

@@ -1,6 +1,15 @@
 """From scores to tables and figures."""
 
 
+def metrics_of(runs):
+    return [run.file("metrics.json") for run in runs]
+
+
+def predictions_of(runs):
+    """The predictions of runs; a table reads them from the folders of their metrics."""
+    return [run.file("predictions.csv") for run in runs]
+
+
 rule table:
     input:
         metrics=lambda w: metrics_of(tables.table_runs(PARAMS, f"{w.kind}_{w.name}")),

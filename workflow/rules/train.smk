@@ -1,6 +1,22 @@
 """Training (one rule for all methods, of one run or of several) and scoring of the predictions."""
 
 
+def run_inputs(wildcards):
+    """The inputs of a run except its split: the time of an estimate counts, caches are identified by their names."""
+    files = JOBS.inputs(**wildcards)
+    return {k: file if k == "estimate" else ancient(file) for k, file in files.items()}
+
+
+def run_pixels(wildcards):
+    store = JOBS.inputs(**wildcards).get("store")
+    return pixels(store) if store else []
+
+
+def pixels_of(runs):
+    """The pixels of the stores of several runs."""
+    return sorted({files for run in runs if (files := run_pixels(vars(run)))})
+
+
 rule train:
     input:
         unpack(run_inputs),

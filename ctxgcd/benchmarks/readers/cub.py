@@ -72,8 +72,9 @@ CUB = Cub(
     files=tuple(f"{BASE}/{name}.txt" for name in ("images", "image_class_labels", "train_test_split")),
     test_files=(),
     how_to_get=(
-        "`snakemake fetch_cub` (no account); manually: extract CUB_200_2011.tgz from "
-        "https://data.caltech.edu/records/65de6-vp158 (md5 97eceeb196236b17998738112f37df78) in this folder"
+        "`snakemake fetch_cub` (no account) fills cub/, to which other folders can be links; manually: extract "
+        "CUB_200_2011.tgz from https://data.caltech.edu/records/65de6-vp158 (md5 97eceeb196236b17998738112f37df78) in "
+        "this folder"
     ),
     drawn_order=False,
     gigabytes=1.2,

@@ -62,7 +62,14 @@ def test_rows_of_a_sensitivity_table_restrict_its_grid(committed: dict[str, Any]
     ]
     other = edited(committed, "rows_of", {"sensitivity_cub": ["full-paper+lambda_n=0.9"]})
     message = error_of(lambda: tables.sensitivity_points(other, "cub"))
-    assert message.startswith("params.yaml: rows_of.sensitivity_cub: unknown row of the grid 'full-paper+lambda_n=0.9'")
+    assert message.startswith(
+        "params.yaml: rows_of.sensitivity_cub: unknown row of the grid under sensitivity 'full-paper+lambda_n=0.9'"
+    )
+    for alone in (["full-paper"], ["full-paper+k=30"], ["full-paper+k=20", "full-paper+k=30"]):
+        changed = edited(committed, "rows_of", {"sensitivity_cub": alone})
+        assert error_of(lambda changed=changed: tables.sensitivity_points(changed, "cub")).endswith(
+            f"rows_of.sensitivity_cub is {alone}; list full-paper and other rows of the grid"
+        )
 
 
 def test_values_of_a_grid_have_full_precision(committed: dict[str, Any]) -> None:
@@ -214,7 +221,7 @@ def test_pairs_of_compared_rows(committed: dict[str, Any]) -> None:
 
 def test_planned_and_existing(params: Params, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     planned = tables.planned_rows(params)
-    short = params.benchmarks["cub50"].model_copy(update={"overrides": {"epochs": 6}})  # its context terms start at 7
+    short = params.benchmarks["cub50"].model_copy(update={"overrides": {"epochs": 12}})  # its context terms start at 14
     other = params.model_copy(update={"benchmarks": params.benchmarks | {"cub50": short}})
     of_other = tables.planned_rows(other)
     left_out = [one for one in planned if one not in of_other]

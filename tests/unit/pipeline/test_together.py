@@ -38,3 +38,18 @@ def test_a_job_is_found_by_its_wildcards(tmp_path: Path, monkeypatch: pytest.Mon
     wildcards = together.written(runs)
     assert together.read(**wildcards) == runs
     assert together.written(runs[:1]) != wildcards
+
+
+def test_the_call_for_the_jobs_names_its_snakefile_and_folder(
+    params: Params, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The paths of the first call may be relative to another folder; of repeated options the last takes precedence."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv(together.CALLED, "")
+    calls: list[list[str]] = []
+    monkeypatch.setattr(together.os, "execv", lambda program, words: calls.append(words))
+    words = ["--snakefile", "project/Snakefile", "--directory", "project", "demo", "-n"]
+    together.call([[Run("fashion", "simgcd", 0)]], ["demo"], words, "/project/Snakefile")
+    assert calls[0][-4:] == ["--snakefile", "/project/Snakefile", "--directory", str(tmp_path)]
+    assert "demo" not in calls[0]
+    assert together.targets() == ["demo"]
