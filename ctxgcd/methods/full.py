@@ -38,7 +38,10 @@ class Full(SimGCD):
         return super().weights(batch) | {term: context[term] for term in self.p["context_terms"]}
 
     def before_epoch(self, network: Network, look: Look) -> Plan:
-        """Return the steps; from epoch `start` on, each has a second group with the neighbours of random queries."""
+        """Return the steps; from epoch `start` on, each has a second group with the neighbours of random queries.
+
+        With `loss_group`, each group has its own queries, which are distinct within the group.
+        """
         plan = super().before_epoch(network, look)
         if look.epoch < self.start:
             return plan
@@ -48,7 +51,8 @@ class Full(SimGCD):
         queries, drawn = self.p["neighbour_images"] // k, look.stream("queries")
         steps = []
         for step in plan.steps:
-            around = Group(query_batch(lists[:, : k - 1], queries, drawn))
+            batches = [query_batch(lists[:, : k - 1], queries, drawn) for _ in range(self.loss_groups)]
+            around = Group(torch.cat(batches))
             groups = {"sampled": step["sampled"], "neighbours": around}
             if over_dataset:
                 groups = {name: Group(group.ids, {"nearest": lists[group.ids]}) for name, group in groups.items()}

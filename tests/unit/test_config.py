@@ -127,7 +127,17 @@ CASES: list[tuple[str, Any, list[str]]] = [
     ("schema", 1, ["schema is 1", "reads schema 3", "update the file as in docs/migration.md"]),
     ("schema", 4, ["schema is 4", "reads schema 3", "install a newer version"]),
     ("schema", "2", ["schema: input should be a valid integer"]),
+    (f"{PAPER}.loss_group", -1, [f"{PAPER}.loss_group", "greater than or equal to 0"]),
     # possible separately, but not together
+    *(
+        (
+            f"{PAPER}.loss_group",
+            group,
+            [f"loss_group {group} does not divide batch_size 128", "or 0 for the whole batch"],
+        )
+        for group in (1, 100, 256)
+    ),
+    ("benchmarks.imagenet_1k.overrides.batch_size", 1000, ["loss_group 128 does not divide batch_size 1000"]),
     (f"{PAPER}.crop", 300, [PAPER, "crop 300 is larger than resize 256", "give"]),
     # unknown names
     (

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import normalize
 
+from ctxgcd.clustering.neighbours import nearest
 from ctxgcd.losses import cluster, neighbourhood, pairs
 from ctxgcd.methods import full
 from ctxgcd.methods.full import Full
@@ -23,6 +24,7 @@ from tests.helpers.methods import (
     close,
     gradients,
     has_neighbours,
+    look_of,
     losses,
     network,
     of_rows,
@@ -209,6 +211,26 @@ def test_an_image_twice_in_a_batch(variant: str) -> None:
     assert all(value.isfinite().all() for value in gradients(method, net, twice).values())
     one = of_rows(sampled[:1].expand(32, -1), labels, around[:1].expand(30, -1))
     assert all(value.isfinite().all() for value in gradients(method, net, one).values())
+
+
+@pytest.mark.parametrize("reciprocal", ["batch", "dataset"])
+def test_each_loss_group_has_its_own_queries(reciprocal: str) -> None:
+    """Two groups of 16 images, with floor(20 / 6) queries of six images each, distinct within a group."""
+    method = Full(
+        parameters(batch_size=32, loss_group=16, neighbour_images=20, k=6, T_warm=0, reciprocal=reciprocal, epochs=1)
+    )
+    look = look_of(0)
+    z = normalize(look.features(torch.arange(140)), dim=1)
+    lists = nearest(z, 5).tolist()
+    for step in method.before_epoch(network(), look).steps:
+        ids = step["neighbours"].ids
+        assert len(ids) == 2 * 3 * 6
+        neighbourhoods = ids.reshape(2, 3, 6).tolist()
+        for group in neighbourhoods:
+            assert len({queried[0] for queried in group}) == 3
+            assert all(queried[1:] == lists[queried[0]] for queried in group)
+        assert neighbourhoods[0] != neighbourhoods[1]
+        assert len(step["sampled"].ids) == 32
 
 
 def test_joined_keeps_views_apart() -> None:
