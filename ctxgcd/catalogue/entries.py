@@ -63,6 +63,7 @@ class Entry:
         published: row -> key in the published results (tables/published.csv).
         in_groups: whether the losses can be computed in the groups of `loss_group`; if not, only 0 is accepted.
         around: (all values that the method reads, epoch) -> number of images that a step adds to its batch.
+        looked_at: (values, epoch) -> number of train views of each training image that are computed before the epoch.
         head_values: (values, feature dimension) -> number of parameters of the heads without the classifier.
         fault: values -> why a run with these values is refused, or an empty string.
         too_few: (values, number of training images) -> why this number of images is refused, or an empty string.
@@ -82,6 +83,7 @@ class Entry:
     published: Mapping[str, str] = field(default_factory=dict)
     in_groups: bool = False
     around: Callable[[Values, int], int] = lambda p, epoch: 0
+    looked_at: Callable[[Values, int], int] = lambda p, epoch: 0
     head_values: Callable[[Values, int], int] = lambda p, dim: 0
     fault: Callable[[Values], str] = lambda p: ""
     too_few: Callable[[Values, int], str] = lambda p, images: ""
@@ -186,6 +188,9 @@ class FullValues(Closed):
     #: images of a neighbour batch: q = floor(neighbour_images / k) queries; with `loss_group`, of each group
     neighbour_images: int = Field(ge=2)
     reciprocal: Literal["batch", "dataset"]  #: whether reciprocal neighbours are searched in the batch or the dataset
+    #: lists of neighbour images: `paper`, by cosine of the test view's features; `released`, by Euclidean distance of
+    #: the raw features of one train view
+    neighbour_lists: Literal["paper", "released"] = "paper"
     delta: float = Field(ge=0)  #: margin of L_n; in variant `paper` it only adds a constant
     tau: float = Field(gt=0)  #: temperature of L_c
 
@@ -213,6 +218,11 @@ def _neighbours(p: Values, epoch: int) -> int:
     """Return the number of images of complete queries, in all groups of a step."""
     groups = p["batch_size"] // (p["loss_group"] or p["batch_size"])
     return int(groups * (p["neighbour_images"] // p["k"] * p["k"])) if epoch >= _context_start(p) else 0
+
+
+def _views_for_lists(p: Values, epoch: int) -> int:
+    """Return the number of train views of each image from which the neighbour lists are computed."""
+    return int(p["neighbour_lists"] == "released" and epoch >= _context_start(p))
 
 
 def _fault_of_full(p: Values) -> str:
@@ -325,6 +335,7 @@ METHODS = {
         published={"full-paper": "full", "full-paper-without-n": "full_wo_n", "full-paper-without-c": "full_wo_c"},
         in_groups=True,
         around=_neighbours,
+        looked_at=_views_for_lists,
         head_values=_projector_values,
         fault=_fault_of_full,
         too_few=_too_few_for_full,

@@ -56,7 +56,8 @@ class Look:
         labels: int64 [N], the class of each training image of D^l, -1 for D^u; on the device.
         features: ids int64 [n] -> float32 [n, dim], the tail's feature of the test view of training or test images.
         train_features: (ids of training images, a stream) -> the same for one new train view.
-        nearest: (L2-normalised features float [N, d], k) -> int64 [N, k], the nearest other rows by cosine.
+        nearest: (L2-normalised features float [N, d], k) -> int64 [N, k], the nearest other rows by cosine; with the
+            keyword euclidean=True, by the Euclidean distance of any features.
         stream: name -> a generator of this seed and epoch; raises ValueError for a name reserved by the training.
     """
 
@@ -64,7 +65,7 @@ class Look:
     labels: Tensor
     features: Callable[[Tensor], Tensor]
     train_features: Callable[[Tensor, torch.Generator], Tensor]
-    nearest: Callable[[Tensor, int], Tensor]
+    nearest: Callable[..., Tensor]
     stream: Callable[[str], torch.Generator]
 
     def sampled(self, batch_size: int) -> list[Step]:

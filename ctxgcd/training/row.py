@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ctxgcd.config import completed
 from ctxgcd.errors import UserError
 from ctxgcd.methods.hook_checks import check_epoch, check_losses, check_plan, check_rate, returned, shapes
 from ctxgcd.methods.method import Method
@@ -131,7 +132,7 @@ class Row:
         if not self.state_file.exists():
             return False
         state = checkpoint.load(self.state_file, "ctxgcd-state")
-        if {key: state[key] for key in self.about} != self.about or state["parameters"] != self.parameters:
+        if {key: state[key] for key in self.about} != self.about or completed(state["parameters"]) != self.parameters:
             raise UserError(f"{self.state_file} is the checkpoint of another run; delete it to restart the training")
         self.network.load_state_dict(state["network"])
         self.optimisers = self._new_optimisers()

@@ -208,6 +208,13 @@ def test_values_of_images_backbone_and_seed_are_set_in_params(params: Params, ro
 # -- losses in groups ----------------------------------------------------------------------------------------
 
 
+def test_a_group_divides_the_batch_of_a_benchmark(committed: dict[str, Any]) -> None:
+    committed["benchmarks"]["imagenet_1k"]["overrides"]["batch_size"] = 1000
+    params = parse(committed)
+    refused = error_of(lambda: targets.check(params, ["results/main_challenging.csv"]))
+    assert "benchmark imagenet_1k, overrides: loss_group 128 does not divide batch_size 1000" in refused
+
+
 def test_imagenet_1k_computes_its_losses_over_128_images(params: Params) -> None:
     for row in ("gcd", "simgcd", "full-paper", "full-released", "full-mended"):
         found = {b: resolve(params, b, row, 0).get("loss_group", 0) for b in EIGHT}
@@ -240,3 +247,13 @@ def test_methods_that_do_not_support_loss_groups_are_refused(
         assert resolve(params, "cub", row, 0)
     monkeypatch.setitem(MODIFIERS, "louder", Modifier("Louder", "x.Louder", in_groups=True))
     assert resolve(params, "imagenet_1k", "simgcd+louder", 0)["loss_group"] == 128
+
+
+@pytest.mark.parametrize("row", ["full-paper", "full-released", "full-mended"])
+def test_neighbour_lists_of_the_paper_are_not_part_of_an_identity(params: Params, row: str) -> None:
+    plain = resolve(params, "cub", row, 0)
+    same, other = (resolve(params, "cub", f"{row}+neighbour_lists={of}", 0) for of in ("paper", "released"))
+    assert "neighbour_lists" not in plain
+    assert identity(same) == identity(plain)
+    assert other["neighbour_lists"] == "released"
+    assert identity(other) != identity(plain)

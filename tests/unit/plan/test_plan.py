@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import shutil
-from dataclasses import astuple
+from dataclasses import astuple, replace
 from pathlib import Path
 from typing import Any
 
@@ -78,6 +78,10 @@ def test_work_by_hand(demo: Params) -> None:
     assert work("simgcd") == work("gcd") == Work(baseline=2 * 15 * 8 * 128, test=2500)
     assert work("full-paper") == Work(baseline=2 * 15 * 2 * 128, contextual=2 * 15 * 6 * (128 + 60), test=2500)
     assert work("full-paper+k=30").contextual == 2 * 15 * 6 * (128 + 60)
+    # Released lists: one more train view of 2,000 images in each of the 6 epochs with context terms.
+    assert work("full-mended+neighbour_lists=released") == replace(
+        work("full-mended"), contextual=work("full-mended").contextual + 6 * 2000
+    )
     assert work("kmeans") == Work(distances=2000 * 10 * 10)
 
 

@@ -78,7 +78,8 @@ def test_a_step_in_groups_is_the_mean_of_separate_calls(
     row.learn(of)
     for term, value in row.sums.items():
         mean = sum(one[term] for one in terms) / GROUPS
-        assert float(value) == pytest.approx(mean, abs=1e-12 if value.dtype == torch.float64 else 1e-6), term
+        in_float32 = variant == "released" and term in ("L_n", "loss")  # the released L_n is a float32 number
+        assert float(value) == pytest.approx(mean, abs=1e-6 if in_float32 else 1e-12), term
     assert {"loss", *method.terms()} - {"L_n", "L_c"} <= row.sums.keys()
     got = gradients(net)
     assert got.keys() == expected[0].keys()
@@ -96,7 +97,8 @@ def test_the_groups_change_the_losses_of_one_batch() -> None:
     parts = [losses(grouped, net, part) for part in of.parts(grouped.loss_groups)]
     together = losses(whole, net, of)
     for term in ("info_nce", "sup_con", "entropy"):
-        assert abs(float(sum(part[term] for part in parts) / GROUPS - together[term])) > 1e-3, term
+        mean = sum(part[term].detach() for part in parts) / GROUPS
+        assert (mean - together[term].detach()).abs() > 1e-3, term
     torch.testing.assert_close(sum(part["distill"] for part in parts) / GROUPS, together["distill"])
 
 
