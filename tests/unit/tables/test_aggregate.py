@@ -144,7 +144,8 @@ def test_every_csv_has_the_precision_of_its_rows(tmp_path: Path, precision: str)
     metrics = [run(row, 0, (60.0, 65.0, 57.0), parameters={"precision": precision, **numbers}, **more) for row in rows]
     for kind in ("main", "ablation", "sensitivity", "statistics", "unknowns", "speed", "terms"):
         of_kind = rows[1:] if kind == "sensitivity" else rows[:2]
-        request = {"table": f"{kind}_cub", "kind": kind, "rows": of_kind, "benchmarks": ["cub"], "note": ""}
+        table = "main_ssb" if kind == "main" else f"{kind}_cub"
+        request = {"table": table, "kind": kind, "rows": of_kind, "benchmarks": ["cub"], "note": ""}
         request |= {"absent": [], "pairs": {"full-paper": "simgcd"}}
         make_table(metrics, request, tmp_path / kind, {})
         found = pd.read_csv(tmp_path / f"{kind}.csv")
