@@ -68,7 +68,8 @@ class Protocol(Closed):
     precision: Literal["float32", "bf16"]
     epochs: int = Field(ge=1)  #: number of epochs; the model after the last epoch is scored
     batch_size: int = Field(ge=2)  #: sampled images in each step
-    loss_group: Literal[0] = 0  #: images over which the losses are computed; 0: the whole batch
+    #: images over which the losses are computed; a term is the mean over these groups of the batch; 0: the whole batch
+    loss_group: int = Field(0, ge=0)
     lr: float = Field(gt=0)  #: learning rate of the first epoch
     lr_floor: float = Field(ge=0, le=1)  #: the cosine schedule ends at lr * lr_floor
     momentum: float = Field(ge=0, lt=1)  #: momentum of SGD
@@ -79,6 +80,11 @@ class Protocol(Closed):
     def _possible(self) -> Protocol:
         if self.crop > self.resize:
             raise ValueError(f"crop {self.crop} is larger than resize {self.resize}; give a crop of at most resize")
+        if self.loss_group and (self.loss_group == 1 or self.batch_size % self.loss_group):
+            raise ValueError(
+                f"loss_group {self.loss_group} does not divide batch_size {self.batch_size} into groups of at least 2 "
+                "images; give a divisor of batch_size, or 0 for the whole batch"
+            )
         return self
 
 

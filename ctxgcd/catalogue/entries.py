@@ -61,7 +61,9 @@ class Entry:
         trains: whether the method trains a network; otherwise it clusters frozen features.
         ending: how the final classes are assigned.
         published: row -> key in the published results (tables/published.csv).
+        in_groups: whether the losses can be computed in the groups of `loss_group`; if not, only 0 is accepted.
         around: (all values that the method reads, epoch) -> number of images that a step adds to its batch.
+        looked_at: (values, epoch) -> number of train views of each training image that are computed before the epoch.
         head_values: (values, feature dimension) -> number of parameters of the heads without the classifier.
         fault: values -> why a run with these values is refused, or an empty string.
         too_few: (values, number of training images) -> why this number of images is refused, or an empty string.
@@ -79,7 +81,9 @@ class Entry:
     trains: bool = True
     ending: Literal["classifier", "semi-supervised k-means", "own"] = "classifier"
     published: Mapping[str, str] = field(default_factory=dict)
+    in_groups: bool = False
     around: Callable[[Values, int], int] = lambda p, epoch: 0
+    looked_at: Callable[[Values, int], int] = lambda p, epoch: 0
     head_values: Callable[[Values, int], int] = lambda p, dim: 0
     fault: Callable[[Values], str] = lambda p: ""
     too_few: Callable[[Values, int], str] = lambda p, images: ""
@@ -108,10 +112,12 @@ class Modifier:
 
     label: name in tables and figures, after the method's name: "SimGCD + EAGC".
     cls: dotted name of the class that is mixed in before the method's class.
+    in_groups: as in an entry.
     """
 
     label: str
     cls: str
+    in_groups: bool = False
 
 
 def load(method: str, modifiers: Sequence[str] = ()) -> type[Any]:
@@ -179,8 +185,12 @@ class FullValues(Closed):
     lambda_c: float = Field(ge=0)  #: weight of L_c
     T_warm: int = Field(ge=0)  #: first epoch of the context losses
     context_delay: int = Field(ge=0)  #: epochs by which the context losses start after T_warm
-    neighbour_images: int = Field(ge=2)  #: images of a neighbour batch: q = floor(neighbour_images / k) queries
+    #: images of a neighbour batch: q = floor(neighbour_images / k) queries; with `loss_group`, of each group
+    neighbour_images: int = Field(ge=2)
     reciprocal: Literal["batch", "dataset"]  #: whether reciprocal neighbours are searched in the batch or the dataset
+    #: lists of neighbour images: `paper`, by cosine of the test view's features; `released`, by Euclidean distance of
+    #: the raw features of one train view
+    neighbour_lists: Literal["paper", "released"] = "paper"
     delta: float = Field(ge=0)  #: margin of L_n; in variant `paper` it only adds a constant
     tau: float = Field(gt=0)  #: temperature of L_c
 
@@ -205,8 +215,14 @@ def _context_start(p: Values) -> int:
 
 
 def _neighbours(p: Values, epoch: int) -> int:
-    """Return the number of images of complete queries."""
-    return int(p["neighbour_images"] // p["k"] * p["k"]) if epoch >= _context_start(p) else 0
+    """Return the number of images of complete queries, in all groups of a step."""
+    groups = p["batch_size"] // (p["loss_group"] or p["batch_size"])
+    return int(groups * (p["neighbour_images"] // p["k"] * p["k"])) if epoch >= _context_start(p) else 0
+
+
+def _views_for_lists(p: Values, epoch: int) -> int:
+    """Return the number of train views of each image from which the neighbour lists are computed."""
+    return int(p["neighbour_lists"] == "released" and epoch >= _context_start(p))
 
 
 def _fault_of_full(p: Values) -> str:
@@ -291,6 +307,7 @@ METHODS = {
         terms=_L_REP,
         ending="semi-supervised k-means",
         published={"gcd": "gcd"},
+        in_groups=True,
         head_values=_dino_head_values,
     ),
     "simgcd": Entry(
@@ -300,6 +317,7 @@ METHODS = {
         fault=_fault_of_simgcd,
         terms=_BASELINE,
         published={"simgcd": "simgcd"},
+        in_groups=True,
         head_values=_projector_values,
     ),
     "full": Entry(
@@ -315,7 +333,9 @@ METHODS = {
         variants={"paper": "default", "released": "scripts", "mended": "default"},
         ablated={"n": "L_n", "c": "L_c"},
         published={"full-paper": "full", "full-paper-without-n": "full_wo_n", "full-paper-without-c": "full_wo_c"},
+        in_groups=True,
         around=_neighbours,
+        looked_at=_views_for_lists,
         head_values=_projector_values,
         fault=_fault_of_full,
         too_few=_too_few_for_full,

@@ -1,4 +1,4 @@
-"""Exact nearest neighbours by cosine, computed in tiles, so that the memory does not grow quadratically."""
+"""Exact nearest neighbours, computed in tiles, so that the memory does not grow quadratically."""
 
 from __future__ import annotations
 
@@ -42,14 +42,20 @@ def nearest(
     own: slice = slice(None),
     chunk: int = 4096,
     report: Callable[[int], None] = lambda rows: None,
+    *,
+    euclidean: bool = False,
 ) -> Tensor:
     """Return the k nearest other rows of every row (or of those of the slice `own`), nearest first, by cosine.
+
+    With `euclidean`, by the Euclidean distance: for row a, the nearest b have the largest a.b - |b|^2 / 2. The mean of
+    all rows is subtracted first, which keeps distances and makes rounding errors smaller.
 
     Ties are resolved by the lowest index, for all tile sizes for which the products round identically. The product of
     two tiles of own rows is computed once and used in both directions.
     Memory: a few tiles of chunk x chunk numbers (below 0.5 GB at 4096) plus the result.
 
-    features: float [N, d], L2-normalised, compared in float32. Returns int64 [N, k] on the same device.
+    features: float [N, d], L2-normalised unless `euclidean`, compared in float32.
+    Returns int64 [N, k] on the same device.
     report: called with the number of own rows that are finished since the last call.
     Raises UserError if k is not in 1..N-1.
     """
@@ -57,12 +63,17 @@ def nearest(
     if not 1 <= k < n:
         raise UserError(f"k is {k}, but expected 1 to {n - 1} nearest neighbours among {n} images; change k")
     features, index = features.float(), torch.arange(n, device=features.device)
+    if euclidean:
+        features = features - features.mean(dim=0)
+        half = features.square().sum(dim=1) / 2
     tiles = index[own].split(chunk)
     around = (index[: tiles[0][0]], index[tiles[-1][-1] + 1 :])
     others = [part for side in around if len(side) for part in side.split(chunk)]
     best = [torch.empty(len(rows), 0, dtype=torch.int64, device=features.device) for rows in tiles]
 
     def take(tile: int, similarity: Tensor, columns: Tensor) -> None:
+        if euclidean:
+            similarity = similarity - half[columns]
         keys = torch.cat([best[tile], _best(similarity, columns, k)], dim=1)
         best[tile] = keys.topk(min(k, keys.shape[1])).values
 

@@ -38,22 +38,38 @@ class Full(SimGCD):
         return super().weights(batch) | {term: context[term] for term in self.p["context_terms"]}
 
     def before_epoch(self, network: Network, look: Look) -> Plan:
-        """Return the steps; from epoch `start` on, each has a second group with the neighbours of random queries."""
+        """Return the steps; from epoch `start` on, each has a second group with the neighbours of random queries.
+
+        With `loss_group`, each group has its own queries, which are distinct within the group.
+        """
         plan = super().before_epoch(network, look)
         if look.epoch < self.start:
             return plan
         k, over_dataset = self.p["k"], self.p["reciprocal"] == "dataset"
-        features = normalize(look.features(torch.arange(len(look.labels), device=look.labels.device)), dim=1)
-        lists = look.nearest(features, k if over_dataset else k - 1).cpu()
+        lists = self.neighbour_lists(look).cpu()
         queries, drawn = self.p["neighbour_images"] // k, look.stream("queries")
         steps = []
         for step in plan.steps:
-            around = Group(query_batch(lists[:, : k - 1], queries, drawn))
+            batches = [query_batch(lists[:, : k - 1], queries, drawn) for _ in range(self.loss_groups)]
+            around = Group(torch.cat(batches))
             groups = {"sampled": step["sampled"], "neighbours": around}
             if over_dataset:
                 groups = {name: Group(group.ids, {"nearest": lists[group.ids]}) for name, group in groups.items()}
             steps.append(groups)
         return replace(plan, steps=steps)
+
+    def neighbour_lists(self, look: Look) -> Tensor:
+        """Return each training image's nearest other images, int64 [N, k - 1], or [N, k] for N_k over the dataset.
+
+        `paper`: by cosine of the test view's features. `released`: by Euclidean distance of the raw features of one
+        train view; the image itself is one of the k, so there are k - 1 others.
+        """
+        k, images = self.p["k"], torch.arange(len(look.labels), device=look.labels.device)
+        if self.p["neighbour_lists"] == "released":
+            features = look.train_features(images, look.stream("neighbour_lists"))
+            return look.nearest(features, k - 1, euclidean=True)
+        features = normalize(look.features(images), dim=1)
+        return look.nearest(features, k if self.p["reciprocal"] == "dataset" else k - 1)
 
     def losses(self, network: Network, batch: Batch) -> Losses:
         if "neighbours" not in batch.groups:

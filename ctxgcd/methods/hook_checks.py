@@ -56,6 +56,9 @@ def check_plan(method: Any, plan: Any, images: int) -> None:
                 _refuse(
                     method, "before_epoch", f"gives {_type(group)} as group '{name}' of a step; give a Group of ids"
                 )
+            if len(group.ids) % method.loss_groups:
+                fault = f"gives {len(group.ids)} images as group '{name}' of a step"
+                _refuse(method, "before_epoch", f"{fault}; give a multiple of its {method.loss_groups} loss groups")
             ids.setdefault(name, []).append(group.ids)
     for name, of_steps in ids.items():
         every = torch.cat(of_steps)

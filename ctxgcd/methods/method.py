@@ -153,11 +153,19 @@ class Method(ABC):
     def collapsed(self, last: Mapping[str, Any]) -> bool:
         """Return whether the projections have collapsed in the last epoch, given its row of history.csv.
 
-        InfoNCE is then at chance level, log(2B - 1), and the contrastive terms have almost no gradient.
+        InfoNCE is then at chance level, log(2B - 1) for the B images of a loss, and the contrastive terms have almost
+        no gradient.
         """
-        return "info_nce" in last and abs(last["info_nce"] - math.log(2 * self.p["batch_size"] - 1)) < 1e-3
+        images = self.p["batch_size"] // self.loss_groups
+        return "info_nce" in last and abs(last["info_nce"] - math.log(2 * images - 1)) < 1e-3
 
     # -- shared ----------------------------------------------------------------------------------------------
+
+    @property
+    def loss_groups(self) -> int:
+        """Return the number of groups of a batch; `losses` is called for each, and the terms are averaged."""
+        size = self.p.get("loss_group", 0)
+        return self.p["batch_size"] // size if size else 1
 
     def columns(self) -> Sequence[str]:
         """Return the columns of history.csv."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -56,7 +56,8 @@ class Look:
         labels: int64 [N], the class of each training image of D^l, -1 for D^u; on the device.
         features: ids int64 [n] -> float32 [n, dim], the tail's feature of the test view of training or test images.
         train_features: (ids of training images, a stream) -> the same for one new train view.
-        nearest: (L2-normalised features float [N, d], k) -> int64 [N, k], the nearest other rows by cosine.
+        nearest: (L2-normalised features float [N, d], k) -> int64 [N, k], the nearest other rows by cosine; with the
+            keyword euclidean=True, by the Euclidean distance of any features.
         stream: name -> a generator of this seed and epoch; raises ValueError for a name reserved by the training.
     """
 
@@ -64,7 +65,7 @@ class Look:
     labels: Tensor
     features: Callable[[Tensor], Tensor]
     train_features: Callable[[Tensor, torch.Generator], Tensor]
-    nearest: Callable[[Tensor, int], Tensor]
+    nearest: Callable[..., Tensor]
     stream: Callable[[str], torch.Generator]
 
     def sampled(self, batch_size: int) -> list[Step]:
@@ -88,6 +89,20 @@ class Rows:
     labels: Tensor
     given: Mapping[str, Tensor] = field(default_factory=dict)
 
+    def parts(self, count: int) -> list[Rows]:
+        """Divide the images into `count` equal parts in their order; part i has both views of its images."""
+        size = len(self.ids) // count
+        both = self.views.unflatten(0, (2, -1))
+        return [
+            Rows(
+                both[:, part].flatten(0, 1),
+                self.ids[part],
+                self.labels[part],
+                {name: value[part] for name, value in self.given.items()},
+            )
+            for part in (slice(i * size, (i + 1) * size) for i in range(count))
+        ]
+
 
 @dataclass(frozen=True)
 class Batch:
@@ -107,6 +122,19 @@ class Batch:
     def sampled(self) -> Rows:
         return self.groups["sampled"]
 
+    def parts(self, count: int) -> list[Batch]:
+        """Divide every group of images into `count` equal parts in their order; part i has both views of its images.
+
+        Each part has its own random streams. A single part is the batch itself.
+        """
+        if count == 1:
+            return [self]
+        divided = {name: rows.parts(count) for name, rows in self.groups.items()}
+        return [
+            replace(self, groups={name: parts[i] for name, parts in divided.items()}, streams=f"{self.streams}part{i}/")
+            for i in range(count)
+        ]
+
     def stream(self, name: str) -> torch.Generator:
         """Return a generator of seed, name, epoch and step; a second evaluation draws the same numbers."""
         return generator(self.seed, f"{self.streams}{name}/{self.step}", self.epoch)
@@ -125,6 +153,13 @@ class Losses:
     terms: Mapping[str, Tensor]
     logged: Mapping[str, Tensor] = field(default_factory=dict)
     kept: Mapping[str, Any] = field(default_factory=dict)
+
+
+def means(parts: Sequence[Mapping[str, Tensor]]) -> Mapping[str, Tensor]:
+    """Return the mean over the parts of each scalar; with one part, its scalars themselves."""
+    if len(parts) == 1:
+        return parts[0]
+    return {name: torch.stack([part[name] for part in parts]).mean() for name in parts[0]}
 
 
 def weighted(terms: Mapping[str, Tensor], weights: Mapping[str, float]) -> Tensor:

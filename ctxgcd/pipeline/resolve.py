@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from functools import lru_cache
 from typing import Any
 
-from ctxgcd.catalogue.entries import METHODS
+from ctxgcd.catalogue.entries import METHODS, MODIFIERS, Entry, Modifier
 from ctxgcd.catalogue.sections import without_defaults
 from ctxgcd.config import Backbone, Benchmark, Own, Params, Protocol, completed, validated
 from ctxgcd.errors import UserError
@@ -90,6 +90,12 @@ def resolve(params: Params, benchmark: str, row: str, seed: int) -> dict[str, An
     of_name += ["modifiers"] * bool(name.modifiers)
     fields = [f for f in (*SPLIT_FIELDS, *FEATURE_FIELDS, *method.reads, *of_name) if f not in unread]
     resolved: dict[str, Any] = {"row": row, "method": name.method, "seed": seed} | {f: values[f] for f in fields}
+    parts: dict[str, Entry | Modifier] = {name.method: method, **{word: MODIFIERS[word] for word in name.modifiers}}
+    if method.trains and protocol.loss_group and (whole := [of for of, one in parts.items() if not one.in_groups]):
+        raise UserError(
+            f"{where}: loss_group is {protocol.loss_group}, but {whole[0]} computes its losses over the whole batch, "
+            "because its entry in ctxgcd/catalogue/entries.py does not set in_groups; set loss_group to 0"
+        )
     if fault := method.fault(completed(resolved)):
         raise UserError(f"{where}: {fault}")
     if entry.images != "any":

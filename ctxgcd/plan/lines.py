@@ -24,7 +24,10 @@ KEPT = "(cached features)"  # in place of a row: features shared by the runs of 
 
 @dataclass(frozen=True)
 class Line:
-    """A run, or features shared by runs (seed None), with its cost. Finished and cached runs cost nothing."""
+    """A run, or features shared by runs (seed None), with its cost. Finished and cached runs cost nothing.
+
+    float32: the rate of the same work in float32; None if unknown.
+    """
 
     benchmark: str
     row: str
@@ -33,6 +36,8 @@ class Line:
     work: Work
     rate: Rate
     memory: Memory
+    precision: str
+    float32: Rate | None
 
     @property
     def costs(self) -> bool:
@@ -60,14 +65,16 @@ def plan(params: Params, runs: list[Run], past: Measured) -> list[Line]:
             state = DONE if run in done else FOUND if _is_found(run, p, entry.reader) else TO_TRAIN
             work = work_of(images, classes_of(entry, p), p)
             rate, memory = past.rate(benchmark, p), past.memory(benchmark, p)
-            lines.append(Line(benchmark, run.row, run.seed, state, work, rate, memory))
+            precision, float32 = p["precision"], past.in_float32(benchmark, p)
+            lines.append(Line(benchmark, run.row, run.seed, state, work, rate, memory, precision, float32))
             to_train += [p] * (state == TO_TRAIN)
         if shared := sum(cached_views(images, to_train).values()):
             # As for a training with fresh views, which pass through the whole trunk.
             whole = protocol_of(params, benchmark).model_dump() | backbone_of(params, benchmark).model_dump()
             whole |= {"method": parse_row(BASELINE).method, "view_bank": 0}
             rate, memory = past.rate(benchmark, whole), Memory(None, None, "")
-            lines.append(Line(benchmark, KEPT, None, TO_MAKE, Work(test=shared), rate, memory))
+            precision, float32 = whole["precision"], past.in_float32(benchmark, whole)
+            lines.append(Line(benchmark, KEPT, None, TO_MAKE, Work(test=shared), rate, memory, precision, float32))
     return lines
 
 

@@ -108,6 +108,7 @@ def _notes(lines: list[Line], out: Path) -> list[str]:
     return [
         *(f"[{number}] {source}" for number, source in enumerate(sources, start=1)),
         f"{VARIABLE} sets the rate of your device, which takes precedence over all others.",
+        *_float32(lines),
         f"Memory: the largest known peak of a run{f', from {known}' if known else ''}; {UNKNOWN}: unknown.",
         f"{KEPT}: test views and view banks, made once for all runs of a benchmark; work/ may already contain them.",
         "Disk: space of the runs to train if work/ is empty, including the copies in the run cache; scratch: temporary",
@@ -116,6 +117,22 @@ def _notes(lines: list[Line], out: Path) -> list[str]:
         "or cached in work/runs, from where it is copied.",
         f"All runs: {out}.",
     ]
+
+
+def _float32(lines: list[Line]) -> list[str]:
+    """Return the cost in float32 of the runs to train in another precision, if it is known."""
+    other = [line for line in lines if line.views and line.precision != "float32"]
+    if not other:
+        return []
+    what = f"Precision {', '.join(sorted({line.precision for line in other}))}:"
+    if any(line.float32 is None for line in other):
+        return [
+            f"{what} in float32, as the published numbers, cached features take twice the space. The further device",
+            "hours are unknown, because no device has measured rates of both precisions (`make bench` measures them).",
+        ]
+    own = _hours(sum(line.hours for line in other))
+    float32 = _hours(sum(line.float32.hours(line.work) for line in other if line.float32))
+    return [f"{what} in float32, as the published numbers, {float32} device hours instead of {own}."]
 
 
 def _text(name: str, value: float | None) -> str:

@@ -31,11 +31,15 @@ COLUMNS = ["work", "ours", "device"]
 
 @dataclass(frozen=True)
 class Rate:
-    """Views (for k-means: distances) per second in the two phases; None if unknown."""
+    """Views (for k-means: distances) per second in the two phases; None if unknown.
+
+    device: the device of the measurement; empty for a rate that is assumed, given or unknown.
+    """
 
     baseline: float | None
     contextual: float | None
     source: str
+    device: str = ""
 
     def hours(self, work: Work) -> float:
         """Return the device hours of a run; 0 if the rate is unknown."""
@@ -87,7 +91,7 @@ class Measured:
         if found := self._similar(benchmark, p):
             done = sum(run.work.views + run.work.distances for run in found)
             rate = done / sum(run.seconds for run in found)
-            return Rate(rate, rate, _named(found))
+            return Rate(rate, rate, _named(found), found[0].device)
         if not METHODS[p["method"]].trains:
             return Rate(None, None, "k-means: not measured here, counted as 0 hours")
         way = "view bank" if p["view_bank"] else "exact"
@@ -96,12 +100,20 @@ class Measured:
             if contextual and _benched(p):  # with a view bank, both phases cost the same per view and one is measured
                 baseline = self.bench.get(f"training step, baseline phase, {way}, {precision}", contextual)
                 source = f"make bench, {way}, {precision}; {contextual['device']}"
-                return Rate(float(baseline["ours"]), float(contextual["ours"]), source)
+                return Rate(float(baseline["ours"]), float(contextual["ours"]), source, contextual["device"])
         if p["view_bank"] and _adapted(p):
             source = "assumed, not measured; cached features, which only pass through an adapter"
             return Rate(ASSUMED_ADAPTER, ASSUMED_ADAPTER, source)
         whole = "; cached views, counted as full forward passes" if p["view_bank"] else ""
         return Rate(ASSUMED, ASSUMED, f"assumed, not measured{whole}")
+
+    def in_float32(self, benchmark: str, p: Mapping[str, Any]) -> Rate | None:
+        """Return the rate of a run in float32, or None unless both precisions were measured on one device."""
+        own, other = self.rate(benchmark, p), self.rate(benchmark, {**p, "precision": "float32"})
+        if p["precision"] == "float32":
+            return own
+        both = own.device and own.device == other.device and own.source != other.source
+        return other if both else None
 
     def memory(self, benchmark: str, p: Mapping[str, Any]) -> Memory:
         """Return the peak memory of a run, from similar finished runs or from the step that `make bench` measures."""

@@ -20,7 +20,9 @@ from ctxgcd.tables.statistics import statistics_listing
 from ctxgcd.tables.term_sizes import terms_listing
 from ctxgcd.utils.files import read_rows, undamaged
 
-TEXTS = re.compile("benchmark|method|against|set|metric|K_source|seeds|collapsed|term|.*_verdict|.*_per_seed")
+TEXTS = re.compile(
+    "benchmark|method|against|set|metric|K_source|precision|precision_against|seeds|collapsed|term|.*_verdict|.*_per_seed"
+)
 INTEGERS = ("K", "K_against", "epoch", "n", "active_from")
 
 

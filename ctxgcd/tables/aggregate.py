@@ -24,7 +24,7 @@ NO_TEST = "no test part in the data"
 INTEGERS = ("K", "epoch", "n", "images")
 STATISTICS = ("mean", "std", "published", "difference")
 LONG_COLUMNS = [
-    *("benchmark", "method", "set", "metric", "K", "K_source", "epoch", "n"),
+    *("benchmark", "method", "set", "metric", "K", "K_source", "precision", "epoch", "n"),
     *(f"{q}_{c}" for q in QUANTITIES for c in (*STATISTICS, "verdict")),
     *("changed", "images", "seeds", *(f"{q}_per_seed" for q in QUANTITIES), "environment", "code", "collapsed", "note"),
 ]
@@ -69,12 +69,13 @@ def scores_of(
         if run["row"] in rows and run["benchmark"] in benchmarks:
             whole = {key: run[key] for key in REQUIRED if key != "scores"}
             whole |= {"environment": run.get("environment", {}), "collapsed": run.get("collapsed", False)}
-            whole |= {"code": run.get("true_code", "")}
+            whole |= {"code": run.get("true_code", ""), "precision": run.get("parameters", {}).get("precision", "")}
             lines += [{**whole, **score, "images": score["n"]} for score in run["scores"]]
     columns = [
         *(key for key in REQUIRED if key != "scores"),
         "environment",
         "code",
+        "precision",
         "collapsed",
         "set",
         "metric",
@@ -104,7 +105,7 @@ def _require_equal(frame: pd.DataFrame, where: str, columns: Sequence[str]) -> N
 
 def must_agree(runs: pd.DataFrame, where: str) -> None:
     """Raise UserError unless the runs of one row, set and metric differ only in their seeds, without duplicates."""
-    _require_equal(runs, where, ["K", "K_source", "epoch", "images"])
+    _require_equal(runs, where, ["K", "K_source", "precision", "epoch", "images"])
     if runs["seed"].duplicated().any():
         raise UserError(f"{where}: the seeds {list(runs['seed'])} have a duplicate; give each run once")
 
@@ -117,7 +118,7 @@ def _entry(group: pd.DataFrame, published: Mapping[str, float] | None, benchmark
         "environment": environment_text(group["environment"]),
         "code": " ".join(dict.fromkeys(group["code"])),
         "collapsed": " ".join(map(str, group.loc[group["collapsed"].astype(bool), "seed"])),
-        **{c: group[c].iloc[0] if len(group) else None for c in ("K", "K_source", "epoch", "images")},
+        **{c: group[c].iloc[0] if len(group) else None for c in ("K", "K_source", "precision", "epoch", "images")},
     }
     spread = published_spread(benchmark)
     for quantity in QUANTITIES:

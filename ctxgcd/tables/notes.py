@@ -7,6 +7,8 @@ import pandas as pd
 from ctxgcd.tables.aggregate import NO_TEST
 from ctxgcd.tables.display import benchmark_name
 
+FLOAT32 = "float32"  # the precision of the published numbers
+
 
 def knows_changed(lines: pd.DataFrame) -> bool:
     """Return whether a table has `changed` for any row; tables made by an earlier version have no such column."""
@@ -35,6 +37,22 @@ def _values(lines: pd.DataFrame, what: pd.Series) -> str:
     """Return a value once if all rows share it, else each value with its rows."""
     groups = [(str(value), lines.loc[group.index]) for value, group in what.groupby(what, sort=False)]
     return " and ".join(value if len(groups) == 1 else f"{value} ({_list(group)})" for value, group in groups)
+
+
+def _precision_note(lines: pd.DataFrame) -> list[str]:
+    """Return a note if a row with published numbers was not computed in float32, as they were.
+
+    Tables made by an earlier version have no precision.
+    """
+    beside = lines[(lines["n"] > 0) & lines["all_published"].notna()]
+    if "precision" not in lines or beside["precision"].isin(["", FLOAT32]).all():
+        return []
+    if beside["benchmark"].nunique() > 1:
+        beside = beside.assign(label=beside["label"] + " on " + beside["benchmark"].map(benchmark_name))
+    values = _values(beside, beside["precision"])
+    return [
+        f"Precision of the rows with published numbers: {values}; the published numbers were computed in {FLOAT32}."
+    ]
 
 
 def _benchmark_note(key: str, lines: pd.DataFrame) -> str:
@@ -124,6 +142,7 @@ def notes_of(long: pd.DataFrame, lines: pd.DataFrame, *, note: str, scope: str, 
             "Published: the value in the paper. Our mean is ≈ within, ↑ above or ↓ below two standard errors of it "
             "(with SimGCD's published std, because the paper gives none); no sign: no standard error is known."
         )
+    notes += _precision_note(lines)
     notes += changed_note(lines, "SimGCD's")
     notes += [_benchmark_note(str(key), group) for key, group in lines.groupby("benchmark", sort=False)]
     notes += collapsed_note(lines) + _environment_note(lines[lines["n"] > 0]) + _missing_note(lines)

@@ -28,6 +28,8 @@ COLUMNS = [
     "K",
     "K_source",
     "K_against",
+    "precision",
+    "precision_against",
     "epoch",
     "n",
     "seeds",
@@ -103,7 +105,8 @@ def statistics(
         collapsed = set(own.index[own["collapsed"].astype(bool)]) | set(base.index[base["collapsed"].astype(bool)])
         entry["collapsed"] = " ".join(map(str, sorted(collapsed & set(common))))
         for quantity in QUANTITIES if len(common) else ():
-            entry |= {key: own[key].iloc[0] for key in ("K", "K_source", "epoch")} | {"K_against": base["K"].iloc[0]}
+            entry |= {key: own[key].iloc[0] for key in ("K", "K_source", "precision", "epoch")}
+            entry |= {f"{key}_against": base[key].iloc[0] for key in ("K", "precision")}
             differences = (own.loc[common, quantity] - base.loc[common, quantity]).to_numpy("float64")
             found = {"mean": own.loc[common, quantity].mean(), "against": base.loc[common, quantity].mean()}
             found |= paired(differences) | {"per_seed": " ".join(repr(float(value)) for value in differences)}

@@ -12,12 +12,13 @@ from ctxgcd.tables.aggregate import COMPARED, long_table
 from ctxgcd.tables.display import benchmark_name, method_name, published_name
 from ctxgcd.tables.layout import VERDICT_SIGNS
 from ctxgcd.tables.listing import Listing
+from ctxgcd.tables.notes import FLOAT32
 from ctxgcd.tables.published import QUANTITIES, load, paper_keys, paper_table
 
 REPRODUCED, PLANNED, UNSUPPORTED = "reproduced", "planned", "not supported"
 NO_METHOD = "this method is not implemented"
 NOT_LISTED = "params.yaml lists no such row for this benchmark"
-COLUMNS = ["table", "benchmark", "method", "row", "state", "K", "K_source", "n", "device", "why"]
+COLUMNS = ["table", "benchmark", "method", "row", "state", "K", "K_source", "precision", "n", "device", "why"]
 COLUMNS += [f"{q}_{of}" for q in QUANTITIES for of in ("published", "mean", "std", "difference", "verdict")]
 
 
@@ -61,7 +62,7 @@ def _state(one: Mapping[str, Any], metrics: list[dict[str, Any]]) -> dict[str, A
     entry["why"] = "" if n == seeds else f"{n} of {seeds} runs exist"
     if n:
         own = [run for run in metrics if (run["benchmark"], run["row"]) == (one["benchmark"], one["row"])]
-        entry |= {key: made[key] for key in ("K", "K_source")}
+        entry |= {key: made[key] for key in ("K", "K_source", "precision")}
         entry["device"] = ", ".join(sorted({run["environment"]["device"] for run in own}))
         entry |= {f"{q}_{of}": made[f"{q}_{of}"] for q in QUANTITIES for of in ("mean", "std", "difference", "verdict")}
     return entry
@@ -74,7 +75,7 @@ def status_listing(frame: pd.DataFrame) -> Listing:
         [
             *(row["table"], benchmark_name(row["benchmark"]), published_name(row["method"])),
             method_name(row["row"]) if pd.notna(row["row"]) else "",
-            row["state"] + (f": {row['why']}" if row["why"] else f" on {row['device']}"),
+            row["state"] + (f": {row['why']}" if row["why"] else f" on {row['device']}{_in(row['precision'])}"),
             *(_published(row, q) for q in QUANTITIES),
         ]
         for _, row in frame.iterrows()
@@ -90,9 +91,15 @@ def status_listing(frame: pd.DataFrame) -> Listing:
             "standard errors.",
             "Reproduced: all seeds of our row were run with the current parameters. Planned: the row can be run, but "
             "some or all of its seeds are missing. Not supported: none of our rows corresponds to it.",
+            *[f"The published numbers were computed in {FLOAT32}."] * any(map(_in, frame["precision"])),
         ],
         numbers_from=5,
     )
+
+
+def _in(precision: Any) -> str:
+    """Return the precision of our row, unless it is that of the published numbers or unknown."""
+    return "" if pd.isna(precision) or precision in ("", FLOAT32) else f" in {precision}"
 
 
 def _published(row: pd.Series, quantity: str) -> str:

@@ -13,7 +13,7 @@ from ctxgcd.names import TERM_SIZES
 from ctxgcd.tables.display import method_name
 from ctxgcd.tables.listing import Listing
 
-COLUMNS = ["benchmark", "method", "K", "K_source", "epoch", "term", "weight", "active_from", "n"]
+COLUMNS = ["benchmark", "method", "K", "K_source", "precision", "epoch", "term", "weight", "active_from", "n"]
 COLUMNS += [f"{kind}{of}_{m}" for kind in TERM_SIZES for of in ("", "_share") for m in ("mean", "std")]
 
 
@@ -31,6 +31,7 @@ def terms_table(metrics: Sequence[Mapping[str, Any]], *, rows: Sequence[str], be
         )
     lines = [
         {key: run[key] for key in ("row", "K", "K_source")}
+        | {"precision": run.get("parameters", {}).get("precision", "")}
         | {"epoch": shares["epoch"], "term": name, "active_from": run["active_from"][name], **sizes}
         for run in own
         for shares in run["shares"]
@@ -42,7 +43,7 @@ def terms_table(metrics: Sequence[Mapping[str, Any]], *, rows: Sequence[str], be
         of_row = frame[frame["row"] == row] if len(frame) else frame
         for (epoch, term), group in of_row.groupby(["epoch", "term"], sort=False) if len(of_row) else ():
             entry = {"benchmark": benchmark, "method": row, "epoch": epoch, "term": term, "n": len(group)}
-            entry |= {key: group[key].iloc[0] for key in ("K", "K_source", "weight", "active_from")}
+            entry |= {key: group[key].iloc[0] for key in ("K", "K_source", "precision", "weight", "active_from")}
             for size in (f"{kind}{of}" for kind in TERM_SIZES for of in ("", "_share")):
                 entry |= {f"{size}_mean": group[size].mean(), f"{size}_std": group[size].std(ddof=1)}
             entries.append(entry)

@@ -11,10 +11,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ctxgcd.config import completed
 from ctxgcd.errors import UserError
 from ctxgcd.methods.hook_checks import check_epoch, check_losses, check_plan, check_rate, returned, shapes
 from ctxgcd.methods.method import Method
-from ctxgcd.methods.step import Batch, Look, Plan, weighted
+from ctxgcd.methods.step import Batch, Look, Plan, means, weighted
 from ctxgcd.models.network import TailNetwork
 from ctxgcd.models.precision import computing
 from ctxgcd.training import checkpoint
@@ -72,21 +73,25 @@ class Row:
         return plan
 
     def learn(self, batch: Batch) -> None:
-        """Take one step."""
+        """Take one step. The terms are the means over the groups of `loss_group`."""
+        parts = batch.parts(self.method.loss_groups)
         with computing(self.parameters["precision"], next(self.network.parameters()).device):
-            found, weights = self.method.losses(self.network, batch), self.method.weights(batch)
-            check_losses(self.method, found, weights)
-            loss = weighted(found.terms, weights)
+            of_parts, weights = [self.method.losses(self.network, part) for part in parts], self.method.weights(batch)
+            for found in of_parts:
+                check_losses(self.method, found, weights)
+            terms, logged = means([found.terms for found in of_parts]), means([found.logged for found in of_parts])
+            loss = weighted(terms, weights)
         if batch.step == 0 and self.epoch in self.measured_in:
-            self.shares.append({"epoch": self.epoch, "terms": shares(self.network, found.terms, weights)})
+            self.shares.append({"epoch": self.epoch, "terms": shares(self.network, terms, weights)})
         for optimiser in self.optimisers:
             optimiser.zero_grad(set_to_none=True)
         loss.backward()
         for optimiser in self.optimisers:
             optimiser.step()
         with torch.no_grad():
-            self.method.after_step(self.network, batch, found.kept)
-        for name, value in {"loss": loss, **found.terms, **found.logged}.items():
+            for part, found in zip(parts, of_parts, strict=True):
+                self.method.after_step(self.network, part, found.kept)
+        for name, value in {"loss": loss, **terms, **logged}.items():
             # Summed on the device: no synchronisation in a step.
             self.sums[name] = self.sums.get(name, 0.0) + value.detach()
             self.finite[name] = self.finite.get(name, 0) + self.sums[name].isfinite()
@@ -127,7 +132,7 @@ class Row:
         if not self.state_file.exists():
             return False
         state = checkpoint.load(self.state_file, "ctxgcd-state")
-        if {key: state[key] for key in self.about} != self.about or state["parameters"] != self.parameters:
+        if {key: state[key] for key in self.about} != self.about or completed(state["parameters"]) != self.parameters:
             raise UserError(f"{self.state_file} is the checkpoint of another run; delete it to restart the training")
         self.network.load_state_dict(state["network"])
         self.optimisers = self._new_optimisers()

@@ -98,9 +98,9 @@ class StepInputs:
         on_cuda = self.labels.device.type == "cuda"
         return (values.pin_memory() if on_cuda else values).to(self.labels.device, non_blocking=True)
 
-    def nearest_lists(self, features: Tensor, k: int) -> Tensor:
+    def nearest_lists(self, features: Tensor, k: int, *, euclidean: bool = False) -> Tensor:
         """The k nearest other rows of every row of features, int64 [N, k]; the processes share the rows."""
         images = len(features)
         own = self.processes.share(images)
         progress = Progress("neighbours", own.stop - own.start, after=PATIENCE)
-        return self.processes.gather(nearest(features, k, own, report=progress.add), images)
+        return self.processes.gather(nearest(features, k, own, report=progress.add, euclidean=euclidean), images)

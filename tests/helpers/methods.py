@@ -107,10 +107,10 @@ def written_baseline(out: Outputs, labels: Tensor, p: dict[str, Any]) -> dict[st
     return {"loss": l_rep + l_cls, **terms}
 
 
-def has_neighbours(method: SimGCD, epoch: int) -> bool:
-    """Return whether the steps of an epoch have neighbour images; fails unless all or none have them."""
+def look_of(epoch: int) -> Look:
+    """Return 140 random images, a quarter of them labelled, as a method sees them before an epoch."""
     points = torch.randn(140, DIM, generator=torch.Generator().manual_seed(epoch))
-    look = Look(
+    return Look(
         epoch,
         labels=torch.where(torch.arange(140) % 4 == 0, 0, -1),
         features=lambda ids: points[ids],
@@ -118,7 +118,11 @@ def has_neighbours(method: SimGCD, epoch: int) -> bool:
         nearest=nearest,
         stream=lambda name: generator(0, name, epoch),
     )
-    groups = {tuple(step) for step in method.before_epoch(network(), look).steps}
+
+
+def has_neighbours(method: SimGCD, epoch: int) -> bool:
+    """Return whether the steps of an epoch have neighbour images; fails unless all or none have them."""
+    groups = {tuple(step) for step in method.before_epoch(network(), look_of(epoch)).steps}
     assert groups in ({("sampled",)}, {("sampled", "neighbours")})
     return groups == {("sampled", "neighbours")}
 

@@ -127,7 +127,16 @@ CASES: list[tuple[str, Any, list[str]]] = [
     ("schema", 1, ["schema is 1", "reads schema 3", "update the file as in docs/migration.md"]),
     ("schema", 4, ["schema is 4", "reads schema 3", "install a newer version"]),
     ("schema", "2", ["schema: input should be a valid integer"]),
+    (f"{PAPER}.loss_group", -1, [f"{PAPER}.loss_group", "greater than or equal to 0"]),
     # possible separately, but not together
+    *(
+        (
+            f"{PAPER}.loss_group",
+            group,
+            [f"loss_group {group} does not divide batch_size 128", "or 0 for the whole batch"],
+        )
+        for group in (1, 100, 256)
+    ),
     (f"{PAPER}.crop", 300, [PAPER, "crop 300 is larger than resize 256", "give"]),
     # unknown names
     (
@@ -204,6 +213,7 @@ def parts_of(annotation: Any) -> list[Any]:
 
 # These defaults keep the earlier behaviour and are not part of identities, so they must never change.
 WITH_DEFAULTS = {"Protocol.tail": "blocks", "Protocol.loss_group": 0, "SimGCDValues.new_by": "classifier"}
+WITH_DEFAULTS |= {"FullValues.neighbour_lists": "paper"}
 WITH_DEFAULTS |= {
     f"{of}.{name}": 1.0 for of in ("GCDValues", "SimGCDValues") for name in ("info_nce_weight", "sup_con_weight")
 }
@@ -225,6 +235,7 @@ def test_fields_with_a_default_are_few_and_written(committed: dict[str, Any]) ->
     for method in ("gcd", "simgcd"):
         assert {"info_nce_weight", "sup_con_weight"} <= committed["methods"][method].keys()
     assert "new_by" in committed["methods"]["simgcd"]
+    assert "neighbour_lists" in committed["methods"]["full"]
 
 
 @pytest.mark.parametrize(

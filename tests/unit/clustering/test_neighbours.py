@@ -70,3 +70,28 @@ def test_keys_order_by_number_then_by_lowest_column() -> None:
     assert keys.tolist() == sorted(keys.tolist(), reverse=True)
     tied = order_keys(torch.tensor([-0.0, 0.0]), torch.tensor([0, 1]))
     assert tied[0] == tied[1] + 1
+
+
+def slow_euclidean(features: Tensor, k: int) -> list[list[int]]:
+    """Sort by increasing Euclidean distance in float64, then by index."""
+    rows = features.double()
+    distance = [[float((a - b).square().sum()) for b in rows] for a in rows]
+    return [sorted((j for j in range(len(rows)) if j != i), key=lambda j: distance[i][j])[:k] for i in range(len(rows))]
+
+
+@pytest.mark.parametrize("chunk", [8, 64])
+@pytest.mark.parametrize("offset", [0.0, 100.0])
+def test_nearest_by_euclidean_distance_against_loops(chunk: int, offset: float) -> None:
+    """Rows of different lengths, for which the cosine gives other lists, also far from the origin."""
+    draw = torch.Generator().manual_seed(2)
+    features = torch.randn(60, 16, generator=draw) * (0.5 + torch.rand(60, 1, generator=draw)) + offset
+    found = nearest(features, 9, chunk=chunk, euclidean=True)
+    assert found.tolist() == slow_euclidean(features, 9)
+    assert found.tolist() != nearest(normalize(features, dim=1), 9).tolist()
+    own = slice(11, 40)
+    assert torch.equal(nearest(features, 9, own, chunk=chunk, euclidean=True), found[own])
+
+
+def test_equal_rows_are_nearest_by_index() -> None:
+    features = torch.eye(4).repeat(5, 1) * 3
+    assert nearest(features, 6, chunk=7, euclidean=True).tolist() == slow_euclidean(features, 6)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -9,20 +10,24 @@ import torch
 from torch import Tensor
 from torch.nn.functional import normalize
 
+from ctxgcd.clustering.neighbours import nearest
 from ctxgcd.losses import cluster, neighbourhood, pairs
 from ctxgcd.methods import full
 from ctxgcd.methods.full import Full
 from ctxgcd.methods.simgcd import SimGCD, joined
 from ctxgcd.methods.step import Batch
 from ctxgcd.models.network import Network
+from ctxgcd.utils.seeding import generator
 from tests.helpers.methods import (
     BOTH,
     CLASSES,
+    DIM,
     VARIANTS,
     batch,
     close,
     gradients,
     has_neighbours,
+    look_of,
     losses,
     network,
     of_rows,
@@ -209,6 +214,63 @@ def test_an_image_twice_in_a_batch(variant: str) -> None:
     assert all(value.isfinite().all() for value in gradients(method, net, twice).values())
     one = of_rows(sampled[:1].expand(32, -1), labels, around[:1].expand(30, -1))
     assert all(value.isfinite().all() for value in gradients(method, net, one).values())
+
+
+@pytest.mark.parametrize("reciprocal", ["batch", "dataset"])
+def test_each_loss_group_has_its_own_queries(reciprocal: str) -> None:
+    """Two groups of 16 images, with floor(20 / 6) queries of six images each, distinct within a group."""
+    method = Full(
+        parameters(batch_size=32, loss_group=16, neighbour_images=20, k=6, T_warm=0, reciprocal=reciprocal, epochs=1)
+    )
+    look = look_of(0)
+    z = normalize(look.features(torch.arange(140)), dim=1)
+    lists = nearest(z, 5).tolist()
+    for step in method.before_epoch(network(), look).steps:
+        ids = step["neighbours"].ids
+        assert len(ids) == 2 * 3 * 6
+        neighbourhoods = ids.reshape(2, 3, 6).tolist()
+        for group in neighbourhoods:
+            assert len({queried[0] for queried in group}) == 3
+            assert all(queried[1:] == lists[queried[0]] for queried in group)
+        assert neighbourhoods[0] != neighbourhoods[1]
+        assert len(step["sampled"].ids) == 32
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+@pytest.mark.parametrize("reciprocal", ["batch", "dataset"])
+def test_released_neighbour_lists_against_loops(variant: str, reciprocal: str) -> None:
+    """Raw features of one train view, Euclidean, and the image itself is one of the k."""
+    k = 6
+    p = parameters(batch_size=32, k=k, T_warm=2, reciprocal=reciprocal, variant=variant, neighbour_lists="released")
+    epochs = {epoch: look_of(epoch) for epoch in (1, 2, 3)}
+    streams = []
+
+    def one_train_view(ids: Tensor, stream: torch.Generator, epoch: int) -> Tensor:
+        """A view of each image that is not the test view."""
+        streams.append(stream.initial_seed())
+        return (look_of(epoch).features(ids) + torch.randn(len(ids), DIM, generator=stream)) * (1 + ids[:, None] % 3)
+
+    for epoch, look in epochs.items():
+        look = replace(look, train_features=lambda ids, stream, e=epoch: one_train_view(ids, stream, e))
+        steps = Full(p).before_epoch(network(), look).steps
+        if epoch < 2:
+            assert not streams
+            continue
+        view = one_train_view(torch.arange(140), generator(0, "neighbour_lists", epoch), epoch).double()
+        distance = [[float((a - b).square().sum()) for b in view] for a in view]
+        lists = [sorted(range(140), key=lambda j: (distance[i][j], j))[:k] for i in range(140)]
+        assert all(listed[0] == i for i, listed in enumerate(lists))
+        for step in steps:
+            found = step["neighbours"].ids.reshape(-1, k).tolist()
+            assert found == [lists[listed[0]] for listed in found]
+            if reciprocal == "dataset":
+                ids, given = step["sampled"].ids.tolist(), step["sampled"].given["nearest"].tolist()
+                assert given == [lists[i][1:] for i in ids]
+        usual = Full(p | {"neighbour_lists": "paper"}).before_epoch(network(), look).steps
+        assert all(torch.equal(a["sampled"].ids, b["sampled"].ids) for a, b in zip(steps, usual, strict=True))
+        queries = [[step["neighbours"].ids[::k].tolist() for step in of] for of in (steps, usual)]
+        assert queries[0] == queries[1]  # the same queries with other neighbours
+        assert not all(torch.equal(a["neighbours"].ids, b["neighbours"].ids) for a, b in zip(steps, usual, strict=True))
 
 
 def test_joined_keeps_views_apart() -> None:

@@ -71,6 +71,15 @@ def test_wrong_return_values_of_hooks_are_refused(
     assert not list(tmp_path.iterdir())
 
 
+def test_images_that_loss_groups_do_not_divide_are_refused(tmp_path: Path) -> None:
+    class Uneven(Plain):
+        def before_epoch(self, network: Any, look: Look) -> Plan:
+            return extra_plan(super().before_epoch(network, look), Group(EVERY_IMAGE[:7]))
+
+    with pytest.raises(UserError, match=r"7 images as group 'more' of a step; give a multiple of its 2 loss groups"):
+        whole_run(tmp_path, Uneven, loss_group=4)
+
+
 class Late(Plain):
     """A buffer that does not exist from the beginning."""
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import copy
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from ctxgcd.catalogue.entries import METHODS, MODIFIERS, Modifier
 from ctxgcd.config import Params, parse
 from ctxgcd.errors import UserError
 from ctxgcd.pipeline import targets
@@ -14,6 +16,7 @@ from ctxgcd.pipeline.identity import ESTIMATED, identity
 from ctxgcd.pipeline.resolve import backbone_of, protocol_of, resolve
 from ctxgcd.pipeline.runs import Run
 from ctxgcd.pipeline.targets import requested_benchmarks
+from ctxgcd.plan.work import images_around
 from tests.helpers.params import BOTH, EIGHT, edited
 from tests.helpers.refusals import error_of
 
@@ -200,3 +203,57 @@ def test_values_of_images_backbone_and_seed_are_set_in_params(params: Params, ro
     assert error_of(lambda: resolve(params, "cub", row, 0)) == (
         f"row '{row}': {key} cannot be set in a row; set it in {place} of params.yaml"
     )
+
+
+# -- losses in groups ----------------------------------------------------------------------------------------
+
+
+def test_a_group_divides_the_batch_of_a_benchmark(committed: dict[str, Any]) -> None:
+    committed["benchmarks"]["imagenet_1k"]["overrides"]["batch_size"] = 1000
+    params = parse(committed)
+    refused = error_of(lambda: targets.check(params, ["results/main_challenging.csv"]))
+    assert "benchmark imagenet_1k, overrides: loss_group 128 does not divide batch_size 1000" in refused
+
+
+def test_imagenet_1k_computes_its_losses_over_128_images(params: Params) -> None:
+    for row in ("gcd", "simgcd", "full-paper", "full-released", "full-mended"):
+        found = {b: resolve(params, b, row, 0).get("loss_group", 0) for b in EIGHT}
+        assert found == {b: 128 if b == "imagenet_1k" else 0 for b in EIGHT}
+    p = resolve(params, "imagenet_1k", "full-paper", 0)
+    assert (p["batch_size"], p["neighbour_images"], p["k"]) == (1024, 128, 10)
+    # Eight groups with twelve queries of ten images.
+    assert [images_around(p, epoch) for epoch in (49, 50)] == [0, 8 * 12 * 10]
+    whole = resolve(params, "imagenet_1k", "full-paper+loss_group=0+neighbour_images=1024", 0)
+    assert "loss_group" not in whole
+    assert images_around(whole, 50) == 1020
+    assert "loss_group" not in resolve(params, "imagenet_1k", "kmeans", 0)
+    refused = error_of(lambda: resolve(params, "imagenet_1k", "simgcd+batch_size=1000", 0))
+    assert "row simgcd+batch_size=1000: loss_group 128 does not divide batch_size 1000" in refused
+
+
+def test_methods_that_do_not_support_loss_groups_are_refused(
+    committed: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = replace(METHODS["simgcd"], in_groups=False)
+    monkeypatch.setitem(METHODS, "whole", whole)
+    committed["methods"]["whole"] = committed["methods"]["simgcd"]
+    monkeypatch.setitem(MODIFIERS, "louder", Modifier("Louder", "x.Louder"))
+    params = parse(committed)
+    for row, name in (("whole", "whole"), ("simgcd+louder", "louder")):
+        assert f"row {row}: loss_group is 128, but {name} computes its losses over the whole batch" in error_of(
+            lambda row=row: resolve(params, "imagenet_1k", row, 0)  # type: ignore[misc]
+        )
+        assert resolve(params, "imagenet_1k", f"{row}+loss_group=0", 0)["batch_size"] == 1024
+        assert resolve(params, "cub", row, 0)
+    monkeypatch.setitem(MODIFIERS, "louder", Modifier("Louder", "x.Louder", in_groups=True))
+    assert resolve(params, "imagenet_1k", "simgcd+louder", 0)["loss_group"] == 128
+
+
+@pytest.mark.parametrize("row", ["full-paper", "full-released", "full-mended"])
+def test_neighbour_lists_of_the_paper_are_not_part_of_an_identity(params: Params, row: str) -> None:
+    plain = resolve(params, "cub", row, 0)
+    same, other = (resolve(params, "cub", f"{row}+neighbour_lists={of}", 0) for of in ("paper", "released"))
+    assert "neighbour_lists" not in plain
+    assert identity(same) == identity(plain)
+    assert other["neighbour_lists"] == "released"
+    assert identity(other) != identity(plain)

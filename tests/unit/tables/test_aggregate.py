@@ -10,7 +10,9 @@ import pandas as pd
 import pytest
 
 from ctxgcd.errors import UserError
+from ctxgcd.names import TERM_SIZES
 from ctxgcd.tables import aggregate, render
+from ctxgcd.tables.make import make_table
 from tests.helpers.tables import HOSTILE, long, run, three, v2
 
 # Aggregation
@@ -131,3 +133,34 @@ def test_a_written_table_reads_back_equal(tmp_path: Path) -> None:
     render.write_table(table, tmp_path / "new" / "main_x", title="t", note="", kind="main")
     pd.testing.assert_frame_equal(aggregate.read_long(tmp_path / "new" / "main_x.csv"), table, check_exact=True)
     assert sorted(p.name for p in (tmp_path / "new").iterdir()) == [f"main_x.{s}" for s in ("csv", "html", "md", "tex")]
+
+
+@pytest.mark.parametrize("precision", ["bf16", "float32"])
+def test_every_csv_has_the_precision_of_its_rows(tmp_path: Path, precision: str) -> None:
+    sizes = {"weight": 1.0} | {f"{size}{of}": 1.0 for size in TERM_SIZES for of in ("", "_share")}
+    more = {"shares": [{"epoch": 9, "terms": {"cls": sizes}}], "active_from": {"cls": 0}}
+    numbers = {"lambda_n": 0.1, "lambda_c": 0.3, "k": 10}
+    rows = ["simgcd", "full-paper", "full-paper+k=20"]
+    metrics = [run(row, 0, (60.0, 65.0, 57.0), parameters={"precision": precision, **numbers}, **more) for row in rows]
+    for kind in ("main", "ablation", "sensitivity", "statistics", "unknowns", "speed", "terms"):
+        of_kind = rows[1:] if kind == "sensitivity" else rows[:2]
+        table = "main_ssb" if kind == "main" else f"{kind}_cub"
+        request = {"table": table, "kind": kind, "rows": of_kind, "benchmarks": ["cub"], "note": ""}
+        request |= {"absent": [], "pairs": {"full-paper": "simgcd"}}
+        make_table(metrics, request, tmp_path / kind, {})
+        found = pd.read_csv(tmp_path / f"{kind}.csv")
+        assert len(found)
+        assert set(found["precision"]) == {precision}, kind
+        if "against" in found:
+            assert set(found["precision_against"]) == {precision}
+        text = (tmp_path / f"{kind}.md").read_text()
+        assert ("published numbers were computed in float32" in text) == (
+            precision == "bf16" and kind in ("main", "ablation", "sensitivity")
+        )
+
+
+def test_runs_of_one_row_have_one_precision() -> None:
+    different = [{"precision": "bf16"}, {"precision": "float32"}]
+    runs = [run("simgcd", seed, (60.0, 65.0, 57.0), parameters=p) for seed, p in enumerate(different)]
+    with pytest.raises(UserError, match=r"different precision cannot be in one table .*seed0 has bf16"):
+        long(runs, ["simgcd"])

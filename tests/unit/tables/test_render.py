@@ -69,6 +69,26 @@ def test_what_differs_between_rows_is_named() -> None:
     assert "Different environments: torch 2.12.0 (SimGCD) and 2.13.0 (Full method (paper))." in notes
 
 
+def test_precision_is_noted_beside_published_numbers() -> None:
+    def notes(*runs: dict[str, Any]) -> list[str]:
+        rows = list(dict.fromkeys(one["row"] for one in runs))
+        benchmarks = tuple(dict.fromkeys(one["benchmark"] for one in runs))
+        return [note for note in wide(long(list(runs), rows, benchmarks)).notes if note.startswith("Precision")]
+
+    half, full = {"parameters": {"precision": "bf16"}}, {"parameters": {"precision": "float32"}}
+    start, end = "Precision of the rows with published numbers: ", "; the published numbers were computed in float32."
+    values = (60.0, 65.0, 57.0)
+    published, other = run("simgcd", 0, values, **half), run("full-released", 0, values, **half)
+    assert notes(published) == notes(published, other) == [f"{start}bf16{end}"]
+    assert notes(other) == notes(run("simgcd", 0, values, **full), other) == notes(run("simgcd", 0, values)) == []
+    mixed = f"{start}float32 (k-means) and bf16 (SimGCD){end}"
+    assert notes(run("kmeans", 0, values, **full), published) == [mixed]
+    scars = run("simgcd", 0, values, benchmark="scars", **full)
+    assert notes(published, scars) == [f"{start}bf16 (SimGCD on CUB) and float32 (SimGCD on Stanford Cars){end}"]
+    earlier = wide(long([published], ["simgcd"]).drop(columns="precision")).notes
+    assert not any(note.startswith("Precision") for note in earlier)
+
+
 def test_the_note_comes_first_and_equal_environments_are_not_noted() -> None:
     notes = wide(long(three("simgcd", 60.0), ["simgcd"]), note="The backbone saw ImageNet labels.").notes
     assert notes[0] == "The backbone saw ImageNet labels."

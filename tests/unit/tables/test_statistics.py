@@ -224,7 +224,7 @@ def test_every_published_row_has_a_state() -> None:
         {"table": table, "benchmark": "cub", "row": row, "seeds": [0, 1]}
         for table, row in (("main_ssb", "simgcd"), ("main_ssb", "kmeans"), ("ablation_cub", "full-paper"))
     ]
-    made = {"environment": {"device": "card A"}}
+    made = {"environment": {"device": "card A"}, "parameters": {"precision": "bf16"}}
     metrics = [run("simgcd", seed, 60.0 + seed, benchmark="cub", **made) for seed in (0, 1, 7)]
     metrics += [run("kmeans", 1, 34.0, benchmark="cub", **made)]
     frame = status(planned, metrics, built=["kmeans", "simgcd", "full"])
@@ -250,3 +250,7 @@ def test_every_published_row_has_a_state() -> None:
     listing = status_listing(frame)
     assert "1 reproduced, 2 planned, 96 not supported" in listing.title
     assert all(len(line) == len(listing.head) for line in listing.lines)
+    assert (done["precision"], begun["precision"]) == ("bf16", "bf16")
+    assert sum("reproduced on card A in bf16" in line for line in listing.lines) == 1
+    assert listing.notes[-1] == "The published numbers were computed in float32."
+    assert "float32" not in status_listing(frame.assign(precision="float32")).notes[-1]

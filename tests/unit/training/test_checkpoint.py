@@ -51,6 +51,23 @@ def test_a_finished_state_is_not_trained_again(tmp_path: Path) -> None:
     assert equal(first, again)
 
 
+def test_a_state_without_a_later_value_is_resumed(tmp_path: Path) -> None:
+    """A value that was added later has a default, which a checkpoint of the earlier version lacks."""
+    trained(tmp_path, "a.pt")
+    file = tmp_path / "a.pt"
+    state = torch.load(file, weights_only=True)
+    content = {key: value for key, value in state.items() if key not in ("kind", "schema", "digest")}
+    del content["parameters"]["neighbour_lists"], content["parameters"]["loss_group"]
+    checkpoint.save(file, "ctxgcd-state", content)
+    again, recorder = training(tmp_path, {}, start=5, name="a.pt")
+    again.train()
+    assert not recorder.calls
+    content["parameters"]["neighbour_lists"] = "released"
+    checkpoint.save(file, "ctxgcd-state", content)
+    with pytest.raises(UserError, match="is the checkpoint of another run"):
+        training(tmp_path, {}, start=5, name="a.pt")[0].train()
+
+
 def test_state_holds_tensors_and_plain_types(tmp_path: Path) -> None:
     made, _ = trained(tmp_path, "a.pt")
     state = torch.load(tmp_path / "a.pt", weights_only=True)
