@@ -67,8 +67,9 @@ class VitTail(nn.Module):
     def __init__(self, net: VisionTransformer | Eva, blocks: int) -> None:
         super().__init__()
         self.blocks, self.norm = net.blocks[blocks:], net.norm
-        rotary = net.rope.get_embed(shape=net.patch_embed.grid_size) if getattr(net, "rope", None) is not None else None
-        self.register_buffer("rope", rotary, persistent=False)
+        rotary: Any = getattr(net, "rope", None)
+        positions = None if rotary is None else rotary.get_embed(shape=net.patch_embed.grid_size)
+        self.register_buffer("rope", positions, persistent=False)
         self.cls_alone = _has_cls_row(net.blocks[-1])
         if not self.cls_alone:
             _note_whole_block(type(net.blocks[-1]).__name__)
