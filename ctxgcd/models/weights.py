@@ -6,20 +6,29 @@ import argparse
 import hashlib
 import importlib.util
 import shlex
-from collections.abc import Iterator
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import redirect_stdout, suppress
+from io import StringIO
+from math import isqrt
 from pathlib import Path
 from typing import Any
 
 import timm
 import torch
 from safetensors.torch import load_file
+from timm.models import eva, vision_transformer
 from torch import Tensor, nn
 
 from ctxgcd.errors import UserError, nearest
 from ctxgcd.models.packages import PACKAGES
 from ctxgcd.models.pretrained import fetch_weights
 from ctxgcd.utils.files import replacing
+
+# timm's conversion of state dicts, by kind of model.
+CONVERSIONS: dict[type[nn.Module], Callable[..., dict[str, Tensor]]] = {
+    vision_transformer.VisionTransformer: vision_transformer.checkpoint_filter_fn,
+    eva.Eva: eva.checkpoint_filter_fn,
+}
 
 
 def build(model: str, crop: int) -> nn.Module:
@@ -38,7 +47,8 @@ def prepare(model: str, weights: str, crop: int, out: Path, sha256: str = "") ->
 
     Args:
         weights: `hub`, `package`, a URL, or the path of a .pth/.pt/.safetensors file.
-        crop: pixels of the crop, which sets the size of a ViT's position embedding.
+        crop: pixels of the crop, which sets the size of a ViT's position embedding; that of a file for images of
+            another size is resampled, with a note.
         sha256: SHA-256 of the file; empty if unknown.
 
     Returns:
@@ -87,7 +97,7 @@ def load(model: str, crop: int, prepared: Path) -> nn.Module:
 
 def _create(model: str, crop: int, pretrained: bool) -> nn.Module:
     # A ViT is built for one image size, which sets the size of its position embedding.
-    sized: dict[str, Any] = {"img_size": crop} if model.startswith(("vit_", "deit")) else {}
+    sized: dict[str, Any] = {"img_size": crop} if model.startswith(("vit_", "deit", "eva")) else {}
     return timm.create_model(model, pretrained=pretrained, num_classes=0, **sized)
 
 
@@ -129,11 +139,53 @@ def _from_users_file(model: str, net: nn.Module, path: Path, what: str) -> dict[
     """Return the state dict of a file. The error for an invalid file shows where it contains a matching one."""
     content = _read(path)
     try:
-        state = _without_classifier(model, _state_dict(path, content))
+        given = _without_classifier(model, _state_dict(path, content))
+        state = _as_in_timm(net, given)
         check_fits(net, state, what)
     except UserError as error:
         raise UserError(f"{error}{_what_fits(model, net, path, content)}") from None
+    if (old := _grid(given)) != (new := _grid(state)):
+        print(
+            f"note: the position embedding of {path.name}, which has {old} x {old} patches, is resampled to "
+            f"{new} x {new} patches",
+            flush=True,
+        )
     return state
+
+
+def _as_in_timm(net: nn.Module, state: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Return a ViT's state dict with timm's names and a position embedding of the model's size, as timm loads it.
+
+    The files of DINOv2 and DINOv3 have other names. A state dict that fits is not changed. Neither is one that timm
+    cannot convert without a loss: with patches of another size, or with biases that the model does not have.
+    """
+    own, patch = net.state_dict(), "patch_embed.proj.weight"
+    convert = next((of for kind, of in CONVERSIONS.items() if isinstance(net, kind)), None)
+    if (
+        convert is None
+        or patch not in state
+        or state[patch].shape != own[patch].shape
+        or _shapes(state) == _shapes(own)
+    ):
+        return state
+    # timm's conversion prints what it leaves out, and raises many types of errors for other files.
+    with suppress(Exception), redirect_stdout(StringIO()):
+        found = {name: value.contiguous() for name, value in convert(dict(state), net).items()}
+        biases = [value.chunk(3) for name, value in state.items() if name.endswith("qkv.bias")]
+        if any(name.endswith(("qkv.bias", "q_bias")) for name in own) or not any(
+            q.any() or v.any() for q, _, v in biases
+        ):
+            return found
+    return state
+
+
+def _grid(state: dict[str, Tensor]) -> int:
+    """Return the number of patches in a row of the position embedding, which may contain prefix tokens; 0: none."""
+    return isqrt(state["pos_embed"].shape[1]) if "pos_embed" in state else 0
+
+
+def _shapes(state: dict[str, Tensor]) -> dict[str, torch.Size]:
+    return {name: value.shape for name, value in state.items()}
 
 
 def _from_file(path: Path) -> dict[str, Tensor]:
@@ -173,13 +225,13 @@ def _is_state_dict(content: Any) -> bool:
 
 def _what_fits(model: str, net: nn.Module, path: Path, content: Any) -> str:
     """Return where a file contains matching state dicts (up to two keys deep, with any prefix), and how to save one."""
-    own = {name: value.shape for name, value in net.state_dict().items()}
+    own = _shapes(net.state_dict())
     some = max(own, key=len)
     found = []
     for keys, held in _nested(content, 2):
         for prefix in sorted({name.removesuffix(some) for name in held if f".{name}".endswith(f".{some}")}):
             state = {name.removeprefix(prefix): v for name, v in held.items() if name.startswith(prefix)}
-            if own == {name: v.shape for name, v in _without_classifier(model, state).items()}:
+            if own == _shapes(_as_in_timm(net, _without_classifier(model, state))):
                 found.append((keys, prefix))
     if not found:
         return ""

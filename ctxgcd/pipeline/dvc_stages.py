@@ -8,7 +8,7 @@ from typing import Any
 from ctxgcd.config import Params
 from ctxgcd.pipeline.identity import ESTIMATED
 from ctxgcd.pipeline.paths import DATA_CHECK, RUNS, estimate_files, split_files, summary_file, table_files
-from ctxgcd.pipeline.resolve import protocol_of, resolve
+from ctxgcd.pipeline.resolve import backbone_name, resolve
 from ctxgcd.pipeline.runs import Run
 from ctxgcd.pipeline.tables import runs_of, seeds_of
 from ctxgcd.pipeline.targets import DEMO, benchmark_files, requested_benchmarks
@@ -60,11 +60,12 @@ def _name(benchmark: str) -> str:
 
 def _benchmark_stage(params: Params, benchmark: str) -> dict[str, Any]:
     protocol = params.benchmarks[benchmark].protocol
-    own = [f"backbones.{protocol_of(params, benchmark).backbone}", f"protocols.{protocol}", f"benchmarks.{benchmark}"]
     runs = f"{RUNS}/{benchmark}"  # one directory: DVC refuses a path inside another one
     splits = split_files(benchmark)
     kinds = ("main", "ablation", "sensitivity")
     needed = {run.row: run for kind in kinds for run in runs_of(params, kind, benchmark)}.values()
+    backbones = _unique(f"backbones.{backbone_name(params, benchmark, run.row)}" for run in needed)
+    own = [*backbones, f"protocols.{protocol}", f"benchmarks.{benchmark}"]
     if any(resolve(params, benchmark, run.row, run.seed)["K"] == ESTIMATED for run in needed):
         splits += estimate_files(benchmark)
     metrics = summary_file(benchmark)

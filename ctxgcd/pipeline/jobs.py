@@ -24,7 +24,7 @@ from ctxgcd.pipeline.data_check import problem_of
 from ctxgcd.pipeline.data_fingerprint import data_fingerprint
 from ctxgcd.pipeline.identity import ESTIMATED, parameters_hash, short_hash
 from ctxgcd.pipeline.paths import MERGED_PARAMS, Features, estimate_file, features_folder, store_file, weights_file
-from ctxgcd.pipeline.resolve import backbone_of, images_of, protocol_of, resolve, weights_of
+from ctxgcd.pipeline.resolve import backbone_name, images_of, protocol_of, resolve, weights_of
 from ctxgcd.pipeline.rows import parse_row
 from ctxgcd.pipeline.runs import Run
 from ctxgcd.utils.files import write_text
@@ -61,9 +61,9 @@ class Jobs:
 
     def check(self, benchmark: str) -> dict[str, Any]:
         """Return the section that the data check of a benchmark reads."""
-        protocol, backbone = protocol_of(self.params, benchmark), backbone_of(self.params, benchmark)
+        protocol = protocol_of(self.params, benchmark)
         kept = {"resize": protocol.resize, "backbone": protocol.backbone}
-        weights = backbone.model_dump(include={"weights", "sha256"})
+        weights = self.params.backbones[protocol.backbone].model_dump(include={"weights", "sha256"})
         return {**self.section(benchmark), **self.place(benchmark), **kept, **weights}
 
     def images(self, benchmark: str) -> dict[str, Any]:
@@ -84,27 +84,35 @@ class Jobs:
 
     # -- features ----------------------------------------------------------------------------------------------
 
-    def preprocessing(self, benchmark: str) -> dict[str, Any]:
-        """Return the crop, normalisation and backbone of the benchmark's features."""
-        crop, backbone = protocol_of(self.params, benchmark).crop, backbone_of(self.params, benchmark)
-        return {"crop": crop, "weights": weights_of(backbone), **backbone.model_dump(include={"model", "mean", "std"})}
+    def preprocessing(self, benchmark: str, backbone: str) -> dict[str, Any]:
+        """Return the crop, normalisation and backbone of features of the benchmark."""
+        crop, of = protocol_of(self.params, benchmark).crop, self.params.backbones[backbone]
+        return {"crop": crop, "weights": weights_of(of), **of.model_dump(include={"model", "mean", "std"})}
 
-    def weights(self, benchmark: str) -> str:
-        """Return the path of the prepared weights of the benchmark's backbone."""
-        protocol, backbone = protocol_of(self.params, benchmark), backbone_of(self.params, benchmark)
-        content = short_hash(backbone.model, weights_of(backbone), code.script(code.WEIGHTS).hash)
-        return weights_file(protocol.backbone, protocol.crop, content)
+    def weights(self, benchmark: str, backbone: str) -> str:
+        """Return the path of the prepared weights of a backbone for the benchmark's crop."""
+        of = self.params.backbones[backbone]
+        content = short_hash(of.model, weights_of(of), code.script(code.WEIGHTS).hash)
+        return weights_file(backbone, protocol_of(self.params, benchmark).crop, content)
 
-    def features(self, benchmark: str, of: Features) -> str:
+    def features(self, benchmark: str, backbone: str, of: Features) -> str:
         """Return the path of cached features of the benchmark."""
-        content = short_hash(
-            self._images_hash(benchmark), json.dumps(self.preprocessing(benchmark)), code.features().hash
-        )
-        return f"{features_folder(benchmark, content)}/{of.name}.npy"
+        return f"{features_folder(benchmark, self._features_hash(benchmark, backbone))}/{of.name}.npy"
+
+    def backbone_of(self, benchmark: str, content: str) -> str:
+        """Return the name of the backbone whose features of the benchmark are in the folder with this hash."""
+        own = protocol_of(self.params, benchmark).backbone
+        every = dict.fromkeys([own, *self.params.backbones])
+        return next((name for name in every if self._features_hash(benchmark, name) == content), own)
+
+    def _features_hash(self, benchmark: str, backbone: str) -> str:
+        preprocessing = json.dumps(self.preprocessing(benchmark, backbone))
+        return short_hash(self._images_hash(benchmark), preprocessing, code.features().hash)
 
     def frozen_features(self, benchmark: str) -> str:
         """Return the path of the whole backbone's features of the test views, in the protocol's precision."""
-        return self.features(benchmark, Features(0, protocol_of(self.params, benchmark).precision))
+        protocol = protocol_of(self.params, benchmark)
+        return self.features(benchmark, protocol.backbone, Features(0, protocol.precision))
 
     # -- runs --------------------------------------------------------------------------------------------------
 
@@ -114,16 +122,18 @@ class Jobs:
 
     def inputs(self, benchmark: str, row: str, seed: str) -> dict[str, str]:
         """Return the inputs of a run except its split, by name."""
-        p = self.run(benchmark, row, seed)
+        p, backbone = self.run(benchmark, row, seed), backbone_name(self.params, benchmark, row)
         estimate = {"estimate": estimate_file(benchmark)} if p["K"] == ESTIMATED else {}
         if not METHODS[p["method"]].trains:
-            return {"test_view": self.features(benchmark, Features(0, p["precision"])), **estimate}
-        weights = {"weights": self.weights(benchmark)}
+            return {"test_view": self.features(benchmark, backbone, Features(0, p["precision"])), **estimate}
+        weights = {"weights": self.weights(benchmark, backbone)}
         if not p["view_bank"]:
             return {**weights, "store": self.store(benchmark), **estimate}
         of_tail = Features(p.get("tail_blocks", 0), p["precision"])
         bank = replace(of_tail, views=p["view_bank"], seed=p["view_bank_seed"])
-        kept = {"test_view": self.features(benchmark, of_tail), "view_bank": self.features(benchmark, bank)}
+        kept = {
+            name: self.features(benchmark, backbone, of) for name, of in (("test_view", of_tail), ("view_bank", bank))
+        }
         return {**weights, **kept, **estimate}
 
     def code(self, benchmark: str, row: str) -> str:
@@ -168,11 +178,10 @@ class Jobs:
         benchmarks = tables.table_benchmarks(self.params, table)
         kind = table.partition("_")[0]
         rows = dict.fromkeys(row for b in benchmarks for row in tables.rows_in(self.params, table, b))
-        notes = {backbone_of(self.params, b).note for b in benchmarks}
         return {
             **{"table": table, "kind": kind, "rows": list(rows), "benchmarks": benchmarks},
             "pairs": tables.table_pairs(self.params, kind, benchmarks[0]),
-            **{"absent": list(absent), "note": " ".join(sorted(notes - {""}))},
+            **{"absent": list(absent), "note": tables.backbone_note(self.params, table)},
         }
 
     def parameters_of(self, files: Iterable[str]) -> list[str]:
@@ -183,12 +192,12 @@ class Jobs:
     # -- all ---------------------------------------------------------------------------------------------------
 
     def weights_commands(self) -> str:
-        """Return a shell command that downloads the weights of every backbone with a URL."""
-        script = "python workflow/scripts/fetch_weights.py"
+        """Return a shell command that downloads the weights of every backbone with a URL that params.yaml uses."""
+        used, script = tables.backbones_in(self.params), "python workflow/scripts/fetch_weights.py"
         commands = [
             f"{script} --weights {shlex.quote(backbone.weights)} --sha256 {backbone.sha256}"
-            for backbone in self.params.backbones.values()
-            if is_address(backbone.weights)
+            for name, backbone in self.params.backbones.items()
+            if name in used and is_address(backbone.weights)
         ]
         return " && ".join(commands) or "echo no backbone has a URL"
 

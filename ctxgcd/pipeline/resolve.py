@@ -14,8 +14,9 @@ from ctxgcd.errors import UserError
 from ctxgcd.models.pretrained import weights_fingerprint
 from ctxgcd.pipeline.classes import assumed_k
 from ctxgcd.pipeline.data_fingerprint import data_fingerprint
+from ctxgcd.pipeline.identity import ESTIMATED
 from ctxgcd.pipeline.possible import check_possible
-from ctxgcd.pipeline.rows import parse_row, refuse
+from ctxgcd.pipeline.rows import ROW_KEYS, parse_row, refuse
 from ctxgcd.pipeline.runs import Run
 
 # Fields of every run's identity, in addition to the values of its method and its seed.
@@ -41,18 +42,24 @@ def resolve(params: Params, benchmark: str, row: str, seed: int) -> dict[str, An
     if settings_name not in params.settings:
         refuse(settings_name, params.settings, f"row '{row}'", "settings")
     own = protocol_of(params, benchmark)
+    backbone = backbone_name(params, benchmark, row)
+    if backbone != own.backbone and classes == ESTIMATED:
+        raise UserError(
+            f"{where}: K is estimated with the backbone {own.backbone} of the benchmark; give K in the row too, or set "
+            f"backbone in benchmarks.{benchmark}.overrides"
+        )
     for key in overrides:
-        if key not in method.reads:
+        if key not in (*method.reads, "backbone"):
             if owners := [of for of, entry in METHODS.items() if key in entry.reads]:
                 raise UserError(
                     f"row '{row}': {name.method} does not read {key}, which is a value of {', '.join(owners)}; "
-                    f"valid: {', '.join([*method.reads, 'K', 'settings'])}"
+                    f"valid: {', '.join([*method.reads, *ROW_KEYS])}"
                 )
             if key in (*Protocol.model_fields, *Backbone.model_fields, "seed"):
                 of_protocol = f"benchmarks.{benchmark}.overrides" if key in Protocol.model_fields else "backbones"
                 place = f"seeds_of.{benchmark}" if key == "seed" else of_protocol
                 raise UserError(f"row '{row}': {key} cannot be set in a row; set it in {place} of params.yaml")
-            refuse(key, [*method.reads, "K", "settings"], f"row '{row}'", "parameter")
+            refuse(key, [*method.reads, *ROW_KEYS], f"row '{row}'", "parameter")
     overrides |= {method.weights[term]: 0.0 for term in name.zeroed}
     values = own.model_dump() | {key: value for key, value in overrides.items() if key in Protocol.model_fields}
     protocol = validated(Protocol, values, where)
@@ -68,8 +75,8 @@ def resolve(params: Params, benchmark: str, row: str, seed: int) -> dict[str, An
         values |= without_defaults(section, validated(section, found, where).model_dump())
 
     values |= {
-        **params.backbones[protocol.backbone].model_dump(),
-        "weights": weights_of(params.backbones[protocol.backbone]),
+        **params.backbones[backbone].model_dump(),
+        "weights": weights_of(params.backbones[backbone]),
         "benchmark": benchmark,
         **images_of(benchmark, entry),
         "split_seed": params.split.seed,
@@ -133,9 +140,15 @@ def protocol_of(params: Params, benchmark: str) -> Protocol:
     return validated(Protocol, values, f"benchmark {benchmark}, overrides")
 
 
-def backbone_of(params: Params, benchmark: str) -> Backbone:
-    """Return the backbone of a benchmark's protocol."""
-    return params.backbones[protocol_of(params, benchmark).backbone]
+def backbone_name(params: Params, benchmark: str, row: str) -> str:
+    """Return the name of a row's backbone: that of its `+backbone=NAME`, else that of the benchmark's protocol.
+
+    Raises UserError if the row names an unknown backbone.
+    """
+    name = parse_row(row).overrides.get("backbone", protocol_of(params, benchmark).backbone)
+    if name not in params.backbones:
+        refuse(str(name), params.backbones, f"row '{row}'", "backbone")
+    return str(name)
 
 
 def weights_of(backbone: Backbone) -> str:

@@ -13,6 +13,9 @@ from ctxgcd.catalogue.entries import METHODS, MODIFIERS, Entry
 from ctxgcd.config import require
 from ctxgcd.errors import UserError
 
+# What a row can set, in addition to the values that its method reads.
+ROW_KEYS = ("K", "settings", "backbone")
+
 ROW = re.compile(
     r"(?P<method>[a-z][a-z0-9_]*)(?:-(?P<variant>[a-z]+?))??(?P<changed>(?:\+\w+(?:=[\w.-]+?)?)*)"
     r"(?P<ablated>-without-[a-z]|-zero)?"
@@ -66,7 +69,7 @@ def parse_row(row: str) -> RowName:
     words = match["changed"].split("+")[1:]
     modifiers = [word for word in words if "=" not in word]
     for word in modifiers:
-        if word in (*entry.reads, "K", "settings") or not MODIFIERS:
+        if word in (*entry.reads, *ROW_KEYS) or not MODIFIERS:
             raise UserError(f"row '{row}' is invalid: '+{word}' has no value; write {form}")
         refuse(word, MODIFIERS, f"row '{row}'", "modifier")
     pairs = [word.split("=", 1) for word in words if "=" in word]

@@ -12,12 +12,13 @@ from ctxgcd.errors import UserError
 from ctxgcd.names import number_text
 from ctxgcd.pipeline.identity import ESTIMATED, identity, read_estimate
 from ctxgcd.pipeline.paths import TABLE_KINDS, estimate_file
-from ctxgcd.pipeline.resolve import resolve
+from ctxgcd.pipeline.resolve import backbone_name, protocol_of, resolve
 from ctxgcd.pipeline.rows import ROW, parse_row, refuse
 from ctxgcd.pipeline.runs import Run
 from ctxgcd.utils.files import read_object
 
 BASELINE = "simgcd"  # the row that statistics compare with
+PUBLISHED_BACKBONE = "vit_base_patch16_224.dino"  # tables with another one name it
 SHOWN = "full-paper"  # the row whose features are drawn
 
 
@@ -92,6 +93,28 @@ def rows_in(params: Params, table: str, benchmark: str) -> list[str]:
     """Return the rows of one benchmark in a table by its file stem."""
     kind = table.partition("_")[0]
     return main_rows(params, table) if kind == "main" else table_rows(params, kind, benchmark)
+
+
+def backbone_note(params: Params, table: str) -> str:
+    """Return the note of a table on its backbones: their names, unless all are the published one, and their notes."""
+    benchmarks, rows = table_benchmarks(params, table), dict[str, list[str]]()
+    for benchmark in benchmarks:
+        for row in rows_in(params, table, benchmark):
+            of = f"{row} on {benchmark}" if len(benchmarks) > 1 else row
+            rows.setdefault(backbone_name(params, benchmark, row), []).append(of)
+    names = [f"{name} ({', '.join(of)})" if len(rows) > 1 else name for name, of in rows.items()]
+    usual = all(params.backbones[name].model == PUBLISHED_BACKBONE for name in rows)
+    named = [] if usual else [f"Backbone: {' and '.join(names)}."]
+    return " ".join([*named, *sorted({params.backbones[name].note for name in rows} - {""})])
+
+
+def backbones_in(params: Params) -> set[str]:
+    """Return the names of the backbones of all benchmarks and of the rows in params.yaml."""
+    pairs = [row for kind in PAIRED.values() for pair in getattr(params.rows, kind).items() for row in pair]
+    rows = [*params.rows.main, *params.rows.ablation, *pairs, *(row for of in params.rows_of.values() for row in of)]
+    words = {word for row in rows if (match := ROW.fullmatch(row)) for word in match["changed"].split("+")}
+    own = {protocol_of(params, benchmark).backbone for benchmark in params.benchmarks}
+    return own | {word.removeprefix("backbone=") for word in words if word.startswith("backbone=")}
 
 
 def runs_of(params: Params, kind: str, benchmark: str) -> list[Run]:

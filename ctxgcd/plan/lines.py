@@ -10,13 +10,13 @@ from ctxgcd.config import Params
 from ctxgcd.pipeline import code
 from ctxgcd.pipeline.identity import ESTIMATED, read_estimate
 from ctxgcd.pipeline.paths import RUN_CACHE, estimate_file, split_file
-from ctxgcd.pipeline.resolve import backbone_of, protocol_of, resolve
+from ctxgcd.pipeline.resolve import protocol_of, resolve
 from ctxgcd.pipeline.rows import parse_row
 from ctxgcd.pipeline.run_cache import kept
 from ctxgcd.pipeline.runs import Run
 from ctxgcd.pipeline.tables import BASELINE, existing_metrics
 from ctxgcd.plan.rates import Measured, Memory, Rate
-from ctxgcd.plan.work import Work, cached_views, classes_of, images_in, work_of
+from ctxgcd.plan.work import Work, by_model, cached_views, classes_of, images_in, work_of
 
 DONE, FOUND, TO_TRAIN, TO_MAKE = "done", "in work/runs", "to train", "to make"
 KEPT = "(cached features)"  # in place of a row: features shared by the runs of a benchmark
@@ -68,13 +68,14 @@ def plan(params: Params, runs: list[Run], past: Measured) -> list[Line]:
             precision, float32 = p["precision"], past.in_float32(benchmark, p)
             lines.append(Line(benchmark, run.row, run.seed, state, work, rate, memory, precision, float32))
             to_train += [p] * (state == TO_TRAIN)
-        if shared := sum(cached_views(images, to_train).values()):
-            # As for a training with fresh views, which pass through the whole trunk.
-            whole = protocol_of(params, benchmark).model_dump() | backbone_of(params, benchmark).model_dump()
-            whole |= {"method": parse_row(BASELINE).method, "view_bank": 0}
-            rate, memory = past.rate(benchmark, whole), Memory(None, None, "")
-            precision, float32 = whole["precision"], past.in_float32(benchmark, whole)
-            lines.append(Line(benchmark, KEPT, None, TO_MAKE, Work(test=shared), rate, memory, precision, float32))
+        for model, of_model in by_model(to_train).items():
+            if shared := sum(cached_views(images, of_model).values()):
+                # As for a training with fresh views, which pass through the whole trunk.
+                whole = protocol_of(params, benchmark).model_dump() | {"model": model}
+                whole |= {"method": parse_row(BASELINE).method, "view_bank": 0}
+                rate, memory = past.rate(benchmark, whole), Memory(None, None, "")
+                precision, float32 = whole["precision"], past.in_float32(benchmark, whole)
+                lines.append(Line(benchmark, KEPT, None, TO_MAKE, Work(test=shared), rate, memory, precision, float32))
     return lines
 
 

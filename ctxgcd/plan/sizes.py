@@ -10,7 +10,7 @@ from ctxgcd.benchmarks.readers.reader import store_bytes
 from ctxgcd.benchmarks.readers.registry import reader_of
 from ctxgcd.catalogue.entries import METHODS
 from ctxgcd.config import Benchmark, Images, completed
-from ctxgcd.plan.work import cached_views, classes_of
+from ctxgcd.plan.work import by_model, cached_views, classes_of
 
 IN_MEMORY, ON_DISK = 4 * 2**30, 64 * 2**30  # limits for the cached test views in training/views.py
 LINE = 80  # bytes per image in assignments.csv and predictions.csv together, including its path
@@ -32,8 +32,19 @@ class Shape:
         return (ceil(crop / self.stride) ** 2 + self.extra) * self.channels if tail_blocks else self.dim
 
 
+def _vit(patch: int, prefix: int, dim: int, vectors: int) -> Shape:
+    """Return the shape of a ViT. vectors: biases, norms and scales of a block, in units of `dim`."""
+    return Shape(stride=patch, extra=prefix, channels=dim, dim=dim, block=12 * dim**2 + vectors * dim)
+
+
 SHAPES = {
-    "vit_base_patch16_224.dino": Shape(stride=16, extra=1, channels=768, dim=768, block=12 * 768**2 + 13 * 768),
+    "vit_base_patch16_224.dino": _vit(16, prefix=1, dim=768, vectors=13),
+    "vit_small_patch14_dinov2.lvd142m": _vit(14, prefix=1, dim=384, vectors=15),
+    "vit_base_patch14_dinov2.lvd142m": _vit(14, prefix=1, dim=768, vectors=15),
+    "vit_small_patch14_reg4_dinov2.lvd142m": _vit(14, prefix=5, dim=384, vectors=15),
+    "vit_base_patch14_reg4_dinov2.lvd142m": _vit(14, prefix=5, dim=768, vectors=15),
+    "vit_small_patch16_dinov3.lvd1689m": _vit(16, prefix=5, dim=384, vectors=12),
+    "vit_base_patch16_dinov3.lvd1689m": _vit(16, prefix=5, dim=768, vectors=12),
     "tf_efficientnet_lite0": Shape(stride=32, extra=0, channels=320, dim=1280, block=320 * 1280),
 }
 
@@ -55,11 +66,17 @@ def disk_of(entry: Benchmark, images: Images, resize: int, runs: list[dict[str, 
     """Return the disk space for the runs of one benchmark, assuming empty caches; 0 without runs."""
     if not runs:
         return Disk(0, 0, 0, 0)
-    every = images.train + images.test
-    store = store_bytes(reader_of(entry.model_dump()), every, resize)
-    shape = SHAPES.get(runs[0]["model"])
-    if shape is None:
+    store = store_bytes(reader_of(entry.model_dump()), images.train + images.test, resize)
+    groups = by_model(runs)
+    if not groups.keys() <= SHAPES.keys():
         return Disk(store, None, None, None)
+    kept, results, scratch = zip(*(_of_model(SHAPES[m], entry, images, of) for m, of in groups.items()), strict=True)
+    return Disk(store, sum(kept), sum(results), max(scratch))
+
+
+def _of_model(shape: Shape, entry: Benchmark, images: Images, runs: list[dict[str, Any]]) -> tuple[float, float, float]:
+    """Return the bytes of cached features, results and temporary files for the runs of one model."""
+    every = images.train + images.test
     crop, weights = runs[0]["crop"], [_weights(shape, classes_of(entry, p), p) for p in runs]
     kept = 0
     for name, views in cached_views(images, runs).items():
@@ -72,7 +89,7 @@ def disk_of(entry: Benchmark, images: Images, resize: int, runs: list[dict[str, 
             test_view = every * shape.values(crop, p.get("tail_blocks", 0)) * (2 if p["precision"] == "bf16" else 4)
             in_file = not p["view_bank"] and IN_MEMORY < test_view <= ON_DISK
             scratch.append(2 * own + test_view * in_file)  # weights and momentum, to resume from
-    return Disk(store, kept, sum(weights) + len(runs) * (every * LINE + sample), max(scratch))
+    return kept, sum(weights) + len(runs) * (every * LINE + sample), max(scratch)
 
 
 def _weights(shape: Shape, classes: int, p: dict[str, Any]) -> int:

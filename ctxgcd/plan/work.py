@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -68,8 +68,16 @@ def images_around(p: Mapping[str, Any], epoch: int) -> int:
     return METHODS[p["method"]].around(completed(p), epoch)
 
 
+def by_model(runs: Iterable[dict[str, Any]]) -> dict[str, list[dict[str, Any]]]:
+    """Return runs by the model of their backbone; runs of different models share no cached features."""
+    found: dict[str, list[dict[str, Any]]] = {}
+    for p in runs:
+        found.setdefault(p["model"], []).append(p)
+    return found
+
+
 def cached_views(images: Images, runs: list[dict[str, Any]]) -> dict[str, int]:
-    """Return the number of views in each cached file that the runs of one benchmark read."""
+    """Return the number of views in each cached file that the runs of one benchmark and model read."""
     every = images.train + images.test
     views: dict[str, int] = {}
     for p in runs:

@@ -9,8 +9,7 @@ from typing import Any, cast
 import pandas as pd
 
 from ctxgcd.config import Params
-from ctxgcd.pipeline.resolve import backbone_of
-from ctxgcd.pipeline.tables import table_benchmarks
+from ctxgcd.pipeline.tables import backbone_note, table_benchmarks
 from ctxgcd.report.grid import Grid, grid_of_listing, grid_of_table
 from ctxgcd.tables.aggregate import read_long
 from ctxgcd.tables.display import benchmark_name
@@ -38,9 +37,7 @@ def table_grids(params: Params, table: str, results: Path) -> list[Grid]:
     title = TITLES[kind].format(", ".join(map(benchmark_name, benchmarks)))
     with undamaged(file):
         if kind in ROW_HEADS:
-            notes = {backbone_of(params, benchmark).note for benchmark in benchmarks}
-            note = " ".join(sorted(notes - {""}))
-            long = read_long(file)
+            long, note = read_long(file), backbone_note(params, table)
             return grid_of_table(wide_table(long, title=title, note=note, kind=cast(Kind, kind), label=table))
         listing = terms_listing if kind == "terms" else statistics_listing
         return [grid_of_listing(listing(_read(file), title))]

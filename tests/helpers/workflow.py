@@ -139,7 +139,7 @@ def one_job_of_each_kind(project: Project, folder: Path) -> list[str]:
 
 def shrink(content: dict[str, Any], images: dict[str, dict[str, int]]) -> None:
     """Make the committed parameters tiny: a random ViT, 32 pixels, 4 epochs, one seed, few rows."""
-    content |= {"seeds": [0], "seeds_of": {}, "estimate": {"seed": 0, "restarts": 1, "most": 204}}
+    content |= {"seeds": [0], "seeds_of": {}, "rows_of": {}, "estimate": {"seed": 0, "restarts": 1, "most": 204}}
     content["rows"] = {
         "main": ["kmeans", "gcd", *MAIN_ROWS],
         "ablation": ABLATION_ROWS,

@@ -140,7 +140,9 @@ rule features:
     input:
         store=lambda w: ancient(JOBS.store(w.benchmark)),
         pixels=lambda w: ancient(pixels(JOBS.store(w.benchmark))),
-        weights=lambda w: ancient(JOBS.weights(w.benchmark)),
+        weights=lambda w: ancient(
+            JOBS.weights(w.benchmark, JOBS.backbone_of(w.benchmark, w.content))
+        ),
         split=ancient("results/splits/{benchmark}.csv"),
     output:
         "work/features/{benchmark}-{content}/{kind}.npy",
@@ -157,7 +159,9 @@ rule features:
     resources:
         gpu=1,
     params:
-        of=lambda w: json.dumps(JOBS.preprocessing(w.benchmark)),
+        of=lambda w: json.dumps(
+            JOBS.preprocessing(w.benchmark, JOBS.backbone_of(w.benchmark, w.content))
+        ),
         code=lambda w, input: code.features().hash,
     message:
         "Extracting {wildcards.kind} of {wildcards.benchmark}"

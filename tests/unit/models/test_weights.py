@@ -15,12 +15,13 @@ import pytest
 import timm
 import torch
 from safetensors.torch import save_file
+from timm.layers import resample_abs_pos_embed
 from torch import Tensor, nn
 
 from ctxgcd.errors import UserError
 from ctxgcd.models import weights
 from ctxgcd.models.backbone import cut
-from tests.helpers.models import LITE, VIT, images, trainable
+from tests.helpers.models import LITE, VIT, images, randomised, trainable
 from tests.helpers.refusals import error_of
 
 torch.set_num_threads(1)
@@ -72,7 +73,7 @@ def test_missing_and_unexpected_keys_and_shapes_are_named(state: dict[str, Tenso
     path = tmp_path / "a.pth"
     del state["blocks.3.attn.qkv.bias"]
     state["blocks.3.attn.extra"] = torch.ones(2)
-    state["pos_embed"] = torch.ones(1, 197, 192)
+    state["pos_embed"] = torch.ones(1, 5, 100)
     torch.save(state, path)
     sentence = error_of(lambda: from_file(path))
     assert "1 missing keys (blocks.3.attn.qkv.bias)" in sentence
@@ -166,10 +167,10 @@ def test_without_a_matching_state_dict_none_is_named(state: dict[str, Tensor], t
     for changed in (
         {name: value for name, value in state.items() if name != "cls_token"},
         {**state, "blocks.99.extra": torch.ones(1)},
-        {**state, "pos_embed": torch.ones(1, 197, 192)},
+        {**state, "pos_embed": torch.ones(1, 5, 100)},
     ):
         torch.save({"teacher": {f"backbone.{name}": value for name, value in changed.items()}}, path)
-        assert "that fit" not in error_of(lambda: from_file(path))
+        assert "matching state dict" not in error_of(lambda: from_file(path))
 
 
 class Trap:
@@ -277,6 +278,91 @@ def test_dino_of_a_full_checkpoint_is_refused(dino: dict[str, Tensor], tmp_path:
         net = timm.create_model("vit_base_patch16_224.dino", num_classes=0)
     with pytest.raises(UserError, match=r"150 missing keys .* 150 unexpected keys \(backbone\."):
         weights.check_fits(net, own, "weights")
+
+
+# -- other image sizes and names ---------------------------------------------------------------------------
+
+DINOV2 = "vit_small_patch14_dinov2.lvd142m"
+REGISTERS = "vit_small_patch14_reg4_dinov2.lvd142m"
+DINOV3 = "vit_small_patch16_dinov3.lvd1689m"
+
+
+@pytest.fixture
+def published(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> dict[str, Tensor]:
+    """Return random weights of a model in its published shapes; build models of one block, which takes less time."""
+    model, create = request.param, timm.create_model
+    net = randomised(create(model, num_classes=0, depth=1))
+    monkeypatch.setattr(timm, "create_model", lambda *args, **kwargs: create(*args, **kwargs, depth=1))
+    return {name: value.clone() for name, value in net.state_dict().items()}
+
+
+@pytest.mark.parametrize("published", [DINOV2, REGISTERS], indirect=True)
+def test_the_position_embedding_of_another_image_size_is_resampled_as_by_timm(
+    published: dict[str, Tensor], request: pytest.FixtureRequest, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    model = request.node.callspec.params["published"]
+    prefix = 1 if model == DINOV2 else 0  # with registers, the CLS token has no position
+    assert published["pos_embed"].shape == (1, 37 * 37 + prefix, 384)  # 518 pixels
+    torch.save(published, tmp_path / "a.pth")
+    from_file(tmp_path / "a.pth", model, 224)
+    assert capsys.readouterr().out == (
+        "note: the position embedding of a.pth, which has 37 x 37 patches, is resampled to 16 x 16 patches\n"
+    )
+    found = weights.load(model, 224, tmp_path / "prepared.pt").state_dict()
+    expected = resample_abs_pos_embed(published["pos_embed"], [16, 16], [37, 37], num_prefix_tokens=prefix)
+    assert torch.equal(found["pos_embed"], expected)
+    assert torch.equal(found["pos_embed"][:, :prefix], published["pos_embed"][:, :prefix])
+    assert all(torch.equal(found[name], value) for name, value in published.items() if name != "pos_embed")
+    from_file(tmp_path / "a.pth", model, 518)  # of the same size: unchanged, without a note
+    assert capsys.readouterr().out == ""
+    assert torch.equal(torch.load(tmp_path / "prepared.pt")["pos_embed"], published["pos_embed"])
+
+
+@pytest.mark.parametrize("published", [DINOV2, REGISTERS], indirect=True)
+def test_dinov2s_own_files_are_read(
+    published: dict[str, Tensor], request: pytest.FixtureRequest, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """They have a mask token, and with registers a position for the CLS token."""
+    model = request.node.callspec.params["published"]
+    official = {**published, "mask_token": torch.ones(1, 384)}
+    if model == REGISTERS:
+        official["register_tokens"] = official.pop("reg_token")
+        position = torch.full((1, 1, 384), 0.25)
+        official["cls_token"] = official["cls_token"] - position
+        official["pos_embed"] = torch.cat([position, official["pos_embed"]], dim=1)
+    torch.save(official, tmp_path / "a.pth")
+    from_file(tmp_path / "a.pth", model, 518)
+    assert capsys.readouterr().out == ""
+    found = weights.load(model, 518, tmp_path / "prepared.pt").state_dict()
+    for name, value in published.items():
+        torch.testing.assert_close(found[name], value, rtol=1e-6, atol=1e-6)
+
+
+@pytest.mark.parametrize("published", [DINOV3], indirect=True)
+def test_dinov3s_own_files_are_read_unless_they_have_biases_that_the_model_lacks(
+    published: dict[str, Tensor], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    own = published | {"mask_token": torch.ones(1, 384), "rope_embed.periods": torch.ones(16)}
+    own["storage_tokens"] = own.pop("reg_token")
+    own |= {f"blocks.0.ls{i}.gamma": own.pop(f"blocks.0.gamma_{i}") for i in (1, 2)}
+    bias = torch.zeros(3 * 384)
+    own |= {"blocks.0.attn.qkv.bias": bias, "blocks.0.attn.qkv.bias_mask": torch.ones(3 * 384)}
+    torch.save(own, tmp_path / "a.pth")
+    from_file(tmp_path / "a.pth", DINOV3, 224)  # rotary positions: for any image size
+    assert capsys.readouterr().out == ""
+    found = weights.load(DINOV3, 224, tmp_path / "prepared.pt").state_dict()
+    assert found.keys() == published.keys()
+    assert all(torch.equal(found[name], value) for name, value in published.items())
+    own["blocks.0.attn.qkv.bias"] = bias.index_fill(0, torch.tensor(3), 0.5)
+    torch.save(own, tmp_path / "b.pth")
+    assert "blocks.0.attn.qkv.bias" in error_of(lambda: from_file(tmp_path / "b.pth", DINOV3, 224))
+
+
+def test_patches_of_another_size_are_refused(state: dict[str, Tensor], tmp_path: Path) -> None:
+    """timm would resample them too, and the file of another model would be accepted."""
+    state["patch_embed.proj.weight"] = torch.ones(192, 3, 14, 14)
+    torch.save(state, tmp_path / "a.pth")
+    assert "1 other shapes (patch_embed.proj.weight)" in error_of(lambda: from_file(tmp_path / "a.pth"))
 
 
 @torch.no_grad()

@@ -48,17 +48,23 @@ def test_a_run_reads_the_caches_of_its_method_and_protocol() -> None:
     banked = ["weights", "test_view", "view_bank"]
     assert names == {"kmeans": ["test_view"], "simgcd": banked, "simgcd+K=estimated": [*banked, "estimate"]}
     fresh = of.inputs("fashion", "simgcd+view_bank=0", "0")
-    assert fresh == {"weights": of.weights("fashion"), "store": of.store("fashion")}
+    assert fresh == {"weights": of.weights("fashion", "efficientnet_lite0"), "store": of.store("fashion")}
     assert of.inputs("fashion", "kmeans", "0")["test_view"] == of.frozen_features("fashion")
     assert of.run("fashion", "simgcd", "0") == resolve(of.params, "fashion", "simgcd", 0)
 
 
 def test_the_name_of_a_cache_changes_only_with_what_it_depends_on() -> None:
     before = jobs()
-    files = ("store", "weights", "frozen_features")
+
+    def files(of: Jobs) -> dict[str, str]:
+        return {
+            "store": of.store("fashion"),
+            "weights": of.weights("fashion", "efficientnet_lite0"),
+            "frozen_features": of.frozen_features("fashion"),
+        }
 
     def changed(after: Jobs) -> set[str]:
-        return {name for name in files if getattr(after, name)("fashion") != getattr(before, name)("fashion")}
+        return {name for name, file in files(after).items() if file != files(before)[name]}
 
     protocol = before.params.benchmarks["fashion"].protocol
     assert changed(jobs(split__seed=7)) == set()  # the numbers of images do not depend on the draw of the split
@@ -85,12 +91,51 @@ def test_a_training_gets_its_files_as_options() -> None:
     assert job_words(files.items(), 30).endswith(" --minutes 30")
 
 
-def test_weights_with_an_address_are_fetched_and_no_others() -> None:
+def test_weights_with_an_address_that_benchmarks_or_rows_use_are_fetched() -> None:
+    def fetched(of: Jobs) -> list[str]:
+        return [word for word in shlex.split(of.weights_commands()) if word.startswith("http")]
+
+    usual, before = jobs().params.backbones, fetched(jobs())
+    assert before == [usual["dino_vitb16"].weights]
+    rows = ["kmeans", "full-paper+backbone=dinov2_vits14_reg-without-n"]
+    assert fetched(jobs(rows__main=rows)) == [*before, usual["dinov2_vits14_reg"].weights]
+    with_files = {"cub": {"backbone": "dinov3_vits16"}, "scars": {"backbone": "dinov2_vitb14"}}
+    of = jobs(**{f"benchmarks__{name}__overrides": values for name, values in with_files.items()})
+    assert fetched(of) == [*before, usual["dinov2_vitb14"].weights]
+
+
+@pytest.mark.parametrize("benchmark", ["cub", "fashion"])
+def test_a_row_with_another_backbone_reads_its_weights_and_features(benchmark: str) -> None:
     of = jobs()
-    fetched = [name for name, backbone in of.params.backbones.items() if backbone.weights.startswith("http")]
-    commands = of.weights_commands().split(" && ")
-    assert len(commands) == len(fetched) > 0
-    assert all("fetch_weights.py --weights http" in command for command in commands)
+    own, other = of.inputs(benchmark, "simgcd", "0"), of.inputs(benchmark, "simgcd+backbone=dinov2_vitb14", "0")
+    assert own.keys() == other.keys()
+    assert {name for name in own if own[name] != other[name]} == own.keys() - {"store"}
+    assert Path(other["weights"]).name.startswith("dinov2_vitb14-")
+    assert other["weights"] == of.weights(benchmark, "dinov2_vitb14")
+    changed = jobs(**{f"benchmarks__{benchmark}__overrides": {"backbone": "dinov2_vitb14"}})
+    assert other == changed.inputs(benchmark, "simgcd", "0")  # the same files as if the benchmark had it
+    for row, name in (("kmeans", "own"), ("kmeans+backbone=dinov3_vits16", "dinov3_vits16")):
+        file = Path(of.inputs(benchmark, row, "0")["test_view"])
+        expected = of.run(benchmark, "simgcd", "0")["model"] if name == "own" else of.params.backbones[name].model
+        found = of.backbone_of(benchmark, file.parent.name.rpartition("-")[2])
+        assert of.preprocessing(benchmark, found)["model"] == expected
+
+
+def test_a_table_names_its_backbones_unless_all_are_dinos() -> None:
+    assert jobs().table("main_ssb")["note"] == ""
+    imagenet = jobs().params.backbones["efficientnet_lite0"].note
+    assert jobs().table("ablation_fashion")["note"] == f"Backbone: efficientnet_lite0. {imagenet}"
+    one = jobs(tables__main_ssb=["cub"], rows__main=["simgcd", "simgcd+backbone=dinov2_vitb14"])
+    assert one.table("main_ssb")["note"] == (
+        "Backbone: dino_vitb16 (simgcd) and dinov2_vitb14 (simgcd+backbone=dinov2_vitb14)."
+    )
+    several = jobs(tables__main_ssb=["cub", "scars"], rows__main=["simgcd"])
+    several.params.benchmarks["scars"].overrides["backbone"] = "dinov2_vitb14"
+    assert several.table("main_ssb")["note"] == (
+        "Backbone: dino_vitb16 (simgcd on cub) and dinov2_vitb14 (simgcd on scars)."
+    )
+    several.params.benchmarks["cub"].overrides["backbone"] = "dinov2_vitb14"
+    assert several.table("main_ssb")["note"] == "Backbone: dinov2_vitb14."
 
 
 def test_merged_parameters_are_in_a_file_named_by_its_content(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

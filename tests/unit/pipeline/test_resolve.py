@@ -13,7 +13,7 @@ from ctxgcd.config import Params, parse
 from ctxgcd.errors import UserError
 from ctxgcd.pipeline import targets
 from ctxgcd.pipeline.identity import ESTIMATED, identity
-from ctxgcd.pipeline.resolve import backbone_of, protocol_of, resolve
+from ctxgcd.pipeline.resolve import backbone_name, protocol_of, resolve
 from ctxgcd.pipeline.runs import Run
 from ctxgcd.pipeline.targets import requested_benchmarks
 from ctxgcd.plan.work import images_around
@@ -106,7 +106,8 @@ def test_overrides_reach_images_and_features_too(committed: dict[str, Any]) -> N
     params = parse(committed)
     shared, run = protocol_of(params, "fashion"), resolve(params, "fashion", "simgcd", 0)
     assert (shared.resize, shared.crop, shared.backbone) == (run["resize"], run["crop"], "dino_vitb16")
-    assert backbone_of(params, "fashion").model == run["model"] == "vit_base_patch16_224.dino"
+    assert backbone_name(params, "fashion", "simgcd") == "dino_vitb16"
+    assert run["model"] == "vit_base_patch16_224.dino"
 
 
 # -- K, seeds, unknowns --------------------------------------------------------------------------------
@@ -189,16 +190,45 @@ def test_a_teacher_warms_up_within_the_training(params: Params, committed: dict[
         assert "exceeds epochs" in error_of(lambda changed=changed: targets.check(parse(changed), []))  # type: ignore[misc]
 
 
+# -- another backbone --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("row", ["kmeans", "simgcd", "gcd", "full-paper-without-n", "simgcd+tail=adapter"])
+def test_a_row_sets_its_backbone_as_the_benchmark_would(committed: dict[str, Any], row: str) -> None:
+    params = parse(committed)
+    begin, end, _ = row.partition("-without-n")
+    of_row = resolve(params, "cub", f"{begin}+backbone=dinov2_vitb14{end}", 0)
+    committed["benchmarks"]["cub"]["overrides"] = {"backbone": "dinov2_vitb14"}
+    of_benchmark = resolve(parse(committed), "cub", row, 0)
+    assert of_row | {"row": row} == of_benchmark
+    assert of_row["model"] == "vit_base_patch14_dinov2.lvd142m"
+    assert of_row["weights"] == f"sha256:{committed['backbones']['dinov2_vitb14']['sha256']}"
+    assert identity(of_row) != identity(resolve(params, "cub", row, 0))
+
+
+def test_a_row_with_an_unknown_backbone_is_refused(params: Params) -> None:
+    sentence = error_of(lambda: resolve(params, "cub", "simgcd+backbone=dinov2_vitb16", 0))
+    assert sentence.startswith("row 'simgcd+backbone=dinov2_vitb16': unknown backbone 'dinov2_vitb16'; did you mean")
+
+
+def test_k_is_estimated_with_the_benchmarks_backbone_only(params: Params) -> None:
+    assert error_of(lambda: resolve(params, "cub", "simgcd+K=estimated+backbone=dinov2_vits14", 0)) == (
+        "benchmark cub, row simgcd+K=estimated+backbone=dinov2_vits14: K is estimated with the backbone dino_vitb16 of "
+        "the benchmark; give K in the row too, or set backbone in benchmarks.cub.overrides"
+    )
+    same = resolve(params, "cub", "simgcd+K=estimated+backbone=dino_vitb16", 0)
+    assert identity(same) == identity(resolve(params, "cub", "simgcd+K=estimated", 0))
+
+
 @pytest.mark.parametrize(
     ("row", "place"),
     [
-        ("simgcd+backbone=dino_vitb16", "benchmarks.cub.overrides"),
         ("full-paper+resize=100", "benchmarks.cub.overrides"),
         ("simgcd+model=vit_tiny", "backbones"),
         ("full-paper+seed=3", "seeds_of.cub"),
     ],
 )
-def test_values_of_images_backbone_and_seed_are_set_in_params(params: Params, row: str, place: str) -> None:
+def test_values_of_images_model_and_seed_are_set_in_params(params: Params, row: str, place: str) -> None:
     key = row.partition("+")[2].partition("=")[0]
     assert error_of(lambda: resolve(params, "cub", row, 0)) == (
         f"row '{row}': {key} cannot be set in a row; set it in {place} of params.yaml"

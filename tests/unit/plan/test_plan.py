@@ -221,7 +221,11 @@ def test_a_damaged_run_is_named(params: Params) -> None:
 
 
 @pytest.mark.parametrize(
-    ("model", "crops", "smaller"), [("tf_efficientnet_lite0", (64, 90), {}), (MODEL, (CROP,), {"depth": 2})]
+    ("model", "crops", "smaller"),
+    [
+        ("tf_efficientnet_lite0", (64, 90), {}),
+        *((model, (224,), {"depth": 1, "img_size": 224}) for model in sizes.SHAPES if model.startswith("vit_")),
+    ],
 )
 def test_shapes_are_those_of_the_models(model: str, crops: tuple[int, ...], smaller: dict[str, int]) -> None:
     net = timm.create_model(model, num_classes=0, **smaller).eval().requires_grad_(False)
@@ -253,6 +257,15 @@ def test_disk_of_fresh_views_and_of_unknown_backbones(params: Params, committed:
     assert disk.scratch > 60_000 * 197 * 768 * 2  # the test views' file
     odd = sizes.disk_of(entry, entry.images, 256, [p | {"model": "resnet50"}])
     assert (odd.store, odd.kept) == (disk.store, None)
+
+
+def test_disk_of_rows_with_two_backbones_is_the_sum(params: Params) -> None:
+    entry = params.benchmarks["cifar10"]
+    runs = [resolve(params, "cifar10", row, 0) for row in ("kmeans", "kmeans+backbone=dinov2_vits14")]
+    both, *each = (sizes.disk_of(entry, entry.images, 256, of) for of in (runs, runs[:1], runs[1:]))
+    assert [one.kept for one in each] == [60_000 * 768 * 2, 60_000 * 384 * 2]
+    assert (both.store, both.kept) == (each[0].store, each[0].kept + each[1].kept)
+    assert both.results == each[0].results + each[1].results
 
 
 # -- the whole -----------------------------------------------------------------------------------------------

@@ -39,6 +39,18 @@ def test_one_table_plans_only_its_runs(tiny: Project) -> None:
     assert result.jobs["image_store"] == result.jobs["weights"] == 1
 
 
+def test_a_row_with_another_backbone_plans_its_weights_and_features(tiny: Project) -> None:
+    rows = [f"{row}{changed}" for row in ("kmeans", "simgcd") for changed in ("", "+backbone=dinov2_vitb14")]
+    result = tiny.call("-n", "-p", *(f"{folder_of(('cub', row, 0))}/run.json" for row in rows))
+    assert result.code == 0, result.output
+    model = "vit_base_patch14_dinov2.lvd142m"
+    prepared = re.findall(r"prepare_weights.py --model (\S+) .*?--out work/weights/(\w+)-32-\w+\.pt", result.output)
+    assert sorted(prepared) == [("test_vit", "tiny"), (model, "dinov2_vitb14")]
+    extracted = re.findall(r'extract_features.py .*?"model": "(\S+)".*?--weights work/weights/(\w+)-32', result.output)
+    assert sorted(extracted) == sorted(prepared)
+    assert len(re.findall(r"pack_images.py", result.output)) == 1
+
+
 def test_a_host_of_eight_gpus_gives_imagenet_all_of_them(another: Project) -> None:
     runs = [f"{folder_of((name, 'simgcd', 5))}/run.json" for name in ("imagenet_1k", "cub")]
     result = another.call("-n", "-p", *runs, "--profile", "profiles/gpus8")
