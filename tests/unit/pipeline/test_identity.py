@@ -78,7 +78,7 @@ OTHER: dict[str, Any] = {
     **{
         "settings.scripts.full.lambda_c": 0.5,
         "protocols.fashion.lr": 0.5,
-        "benchmarks.cub50.methods.simgcd.entropy_weight": 3.0,
+        "benchmarks.cub50.methods.simgcd.teacher_warmup_epochs": 7,
     },
     **{
         "benchmarks.cub.folder": "birds",
