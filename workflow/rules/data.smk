@@ -155,7 +155,8 @@ rule features:
     priority: 50
     conda:
         "../envs/ctxgcd.yaml"
-    threads: workflow.cores
+    # Half, so that the test view and the view bank are made at the same time.
+    threads: max(1, (workflow.cores or 1) // 2)
     resources:
         gpu=1,
     params:
