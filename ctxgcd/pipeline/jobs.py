@@ -221,3 +221,13 @@ def write_params(merged: Mapping[str, Any]) -> Path:
 def read_params(file: Path) -> Params:
     """Read a file of `write_params`."""
     return parse(json.loads(file.read_text(encoding="utf-8")))
+
+
+def metrics_of(runs: Iterable[Run]) -> list[str]:
+    """Return the files with the scores of runs."""
+    return [run.file("metrics.json") for run in runs]
+
+
+def predictions_of(runs: Iterable[Run]) -> list[str]:
+    """Return the files with the predictions of runs, which a table reads from the folders of their metrics."""
+    return [run.file("predictions.csv") for run in runs]

@@ -41,8 +41,8 @@ with reported(job=False):
                 f"together: no run is behind '{none[0]}'; leave it out, or give a target with runs, as demo"
             )
         elif unfinished := together.unfinished(PARAMS, runs, Path(through)):
-            jobs = together.divided(PARAMS, unfinished, workflow.cores or 1)
-            together.call(jobs, wanted, words, main)
+            parts = together.divided(PARAMS, unfinished, workflow.cores or 1)
+            together.call(parts, wanted, words, main)
         else:
             print("together: every run is already finished")
         sys.exit()

@@ -10,13 +10,12 @@ from snakemake.cli import get_argument_parser
 
 from ctxgcd.benchmarks.fetching.archives import ARCHIVES
 from ctxgcd.benchmarks.places import use_places
-from ctxgcd.config import Official
-from ctxgcd.config import parse as parse_params
+from ctxgcd.config import Official, parse as parse_params
 from ctxgcd.errors import UserError
 from ctxgcd.names import counted
 from ctxgcd.pipeline import available, code, equality, paths, tables, targets, together
+from ctxgcd.pipeline import jobs
 from ctxgcd.pipeline.failed_jobs import repeat_errors
-from ctxgcd.pipeline.jobs import Jobs, job_words, write_params
 from ctxgcd.pipeline.resolve import estimate_of, limits_of, protocol_of
 from ctxgcd.pipeline.rows import parse_row
 from ctxgcd.pipeline.why import why
@@ -37,8 +36,7 @@ TARGETS = TARGETS or together.targets()
 with reported(job=False):
     equality.check()
     PARAMS = parse_params(config)
-    JOBS = Jobs(PARAMS)
-    # Of all benchmarks, so that a mistake in any is reported here.
+    JOBS = jobs.Jobs(PARAMS)
     FILES = {name: targets.benchmark_files(PARAMS, name) for name in PARAMS.benchmarks}
     STORES = {name: JOBS.store(name) for name in PARAMS.benchmarks}
     official = [b for b in PARAMS.benchmarks.values() if isinstance(b, Official)]
@@ -52,7 +50,7 @@ with reported(job=False):
     # other targets would make files again. A data check that fails lists the missing data of all requested benchmarks.
     # The jobs that split, pack and extract features refuse a run with too few images before its training starts. A job
     # on another machine does not see these variables; there the training itself refuses the run.
-    PARAMS_FILE = write_params(config)
+    PARAMS_FILE = jobs.write_params(config)
     if workflow.is_main_process:
         needed = [r for t in TARGETS or ["all_tables"] for r in JOBS.runs_behind(t)]
         os.environ.update(
@@ -99,8 +97,23 @@ onerror:
 
 def pixels(index):
     """The pixels of a store: a separate input only if a storage provider copies input files to the jobs.
-
-    On a shared disk the pixels are available anyway, and one more input would make all runs of the store again.
+    On a shared disk they are available anyway, and one more input would make all runs of the store again.
     """
     provider = workflow.storage_settings.default_storage_provider
     return index.replace(".npz", ".pixels") if provider else []
+
+
+def run_inputs(wildcards):
+    """The inputs of a run except its split: the time of an estimate counts, caches are identified by their names."""
+    files = JOBS.inputs(**wildcards)
+    return {k: file if k == "estimate" else ancient(file) for k, file in files.items()}
+
+
+def run_pixels(wildcards):
+    store = JOBS.inputs(**wildcards).get("store")
+    return pixels(store) if store else []
+
+
+def pixels_of(runs):
+    """The pixels of the stores of several runs."""
+    return sorted({files for run in runs if (files := run_pixels(vars(run)))})

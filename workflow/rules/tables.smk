@@ -1,19 +1,12 @@
 """From scores to tables and figures."""
 
 
-def metrics_of(runs):
-    return [run.file("metrics.json") for run in runs]
-
-
-def predictions_of(runs):
-    """The predictions of runs; a table reads them from the folders of their metrics."""
-    return [run.file("predictions.csv") for run in runs]
-
-
 rule table:
     input:
-        metrics=lambda w: metrics_of(tables.table_runs(PARAMS, f"{w.kind}_{w.name}")),
-        predictions=lambda w: predictions_of(
+        metrics=lambda w: jobs.metrics_of(
+            tables.table_runs(PARAMS, f"{w.kind}_{w.name}")
+        ),
+        predictions=lambda w: jobs.predictions_of(
             tables.table_runs(PARAMS, f"{w.kind}_{w.name}")
         ),
     output:
@@ -51,8 +44,10 @@ rule table:
 # A main table of its available benchmarks, in a separate folder, so that it is not mistaken for the complete table.
 use rule table as partial_table with:
     input:
-        metrics=lambda w: metrics_of(JOBS.available_tables.runs(f"{w.kind}_{w.name}")),
-        predictions=lambda w: predictions_of(
+        metrics=lambda w: jobs.metrics_of(
+            JOBS.available_tables.runs(f"{w.kind}_{w.name}")
+        ),
+        predictions=lambda w: jobs.predictions_of(
             JOBS.available_tables.runs(f"{w.kind}_{w.name}")
         ),
     output:
@@ -86,7 +81,7 @@ rule available_tables:
 
 rule summary:
     input:
-        lambda w: metrics_of(
+        lambda w: jobs.metrics_of(
             JOBS.runs_behind(paths.summary_file(w.benchmark)),
         ),
     output:

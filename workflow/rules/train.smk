@@ -1,22 +1,6 @@
 """Training (one rule for all methods, of one run or of several) and scoring of the predictions."""
 
 
-def run_inputs(wildcards):
-    """The inputs of a run except its split: the time of an estimate counts, caches are identified by their names."""
-    files = JOBS.inputs(**wildcards)
-    return {k: file if k == "estimate" else ancient(file) for k, file in files.items()}
-
-
-def run_pixels(wildcards):
-    store = JOBS.inputs(**wildcards).get("store")
-    return pixels(store) if store else []
-
-
-def pixels_of(runs):
-    """The pixels of the stores of several runs."""
-    return sorted({files for run in runs if (files := run_pixels(vars(run)))})
-
-
 rule train:
     input:
         unpack(run_inputs),
@@ -43,7 +27,7 @@ rule train:
         parameters=lambda w: json.dumps(JOBS.run(**w)),
         code=lambda w: JOBS.code(w.benchmark, w.row),
         reader=lambda w, input: JOBS.reader(w.benchmark),
-        files=lambda w, input, resources: job_words(
+        files=lambda w, input, resources: jobs.job_words(
             input.items(), resources.get("runtime")
         ),
     message:
@@ -75,7 +59,7 @@ rule train_together:
             JOBS.trained_together(together.read(**w), input.caches)
         ),
         reader=lambda w: JOBS.reader(w.benchmark),
-        minutes=lambda w, resources: job_words([], resources.get("runtime")),
+        minutes=lambda w, resources: jobs.job_words([], resources.get("runtime")),
         number=lambda w: counted(len(together.read(**w)), "run"),
     message:
         "Training {params.number} of {wildcards.benchmark}, seed {wildcards.seed}, in one process"

@@ -98,7 +98,7 @@ def test_every_value_is_stored(out: Path) -> None:
     assert kept == model.load(out / "model").parameters
     assert kept["batch_size"] == 16
     assert set(chosen("quick", None, None, None)) - {"steps"} <= set(kept)
-    assert kept["epochs"] == STEPS // 4  # four batches of 51 images
+    assert kept["epochs"] == round(STEPS / 3)  # three whole batches of 51 images
 
 
 def test_repeating_a_discovery_trains_nothing(place: Place, found: dict[str, Any], out: Path) -> None:

@@ -38,7 +38,7 @@ def test_the_long_preset_without_a_network(place: Place, tmp_path: Path, monkeyp
 def test_presets_agree_with_the_workflow(params: Params) -> None:
     """The long preset is the workflow's protocol and sections, and backbones are those of params.yaml."""
     presets = read_presets()
-    assert presets.backbones == params.backbones
+    assert presets.backbones.items() <= params.backbones.items()
     long, quick = presets.presets["long"], presets.presets["quick"]
     assert long.protocol == params.protocols["official"]
     assert long.methods == {method: params.methods[method] for method in ("simgcd", "full")}

@@ -37,7 +37,7 @@ def test_each_run_is_trained_once(finished: tuple[Project, Result]) -> None:
 
 
 def test_tables(done: Project) -> None:
-    head = ["benchmark", "method", "set", "metric", "K", "K_source", "epoch", "n"]
+    head = ["benchmark", "method", "set", "metric", "K", "K_source", "precision", "epoch", "n"]
     head += [f"{q}_{c}" for q in ("all", "old", "new") for c in ("mean", "std", "published", "difference", "verdict")]
     tables = {**{table: (of, MAIN_ROWS) for table, of in REAL.items()}, "ablation_cub": (["cub"], ABLATION_ROWS)}
     for table, (benchmarks, rows) in tables.items():

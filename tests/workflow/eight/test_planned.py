@@ -29,8 +29,8 @@ def test_demo_needs_no_data(tmp_path: Path) -> None:
     result = project.dry("demo")
     assert {benchmark for benchmark, _, _ in result.trainings} == {"fashion"}
     assert sum(row == "kmeans" for _, row, _ in result.trainings) == 5
-    # Seven rows of the main table, four more of the ablation, and eight more of the sensitivity.
-    assert len(result.trainings) == result.jobs["train"] == 7 * 5 + 4 * 3 + 8
+    # Six rows of the main table, two more of the ablation, and two more of the sensitivity.
+    assert len(result.trainings) == result.jobs["train"] == 6 * 5 + 2 * 3 + 2
 
 
 def test_one_table_plans_only_its_runs(tiny: Project) -> None:
