@@ -13,6 +13,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from threading import Thread
+from threading import enumerate as enumerate_threads
 
 import torch
 from torch import Tensor, distributed
@@ -98,7 +99,15 @@ def started(devices: Sequence[torch.device]) -> Iterator[tuple[Processes, torch.
     except UserError:
         if is_child_process():  # the first process reports errors that affect all processes
             time.sleep(10)
+        _disarm_observer()
         raise
+
+
+def _disarm_observer() -> None:
+    """Let this process report its error: within 5 s after another one has ended, Fabric's observer would kill it."""
+    for thread in enumerate_threads():
+        if thread.name == "child-process-observer":
+            thread._terminate_all = lambda: None  # type: ignore[attr-defined]
 
 
 def _end_with(parent: int) -> None:
