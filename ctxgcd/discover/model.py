@@ -228,8 +228,8 @@ def load(folder: Path) -> Model:
     content = checkpoint.load(folder / MODEL, KIND, again)
     if content.pop("centres", None) is not None:
         raise UserError(
-            f"{folder / MODEL} divides the New classes by features before training, as an earlier version did; run "
-            "`ctxgcd discover` again"
+            f"{folder / MODEL} was written by an earlier version, which assigned New classes by the features before "
+            "training; run `ctxgcd discover` again"
         )
     content["centres"] = content.pop("new_centres", None)
     if "familiar" in content:  # the name of `reference` in version 0.1.0's first models with similarities

@@ -54,6 +54,6 @@ def test_a_model_with_centres_of_frozen_features_is_refused(tmp_path: Path) -> N
     content = checkpoint.load(tmp_path / "model.pt", KIND)
     checkpoint.save(tmp_path / "model.pt", KIND, content | {"centres": content["features"]})
     assert error_of(lambda: load(tmp_path)) == (
-        f"{tmp_path / 'model.pt'} divides the New classes by features before training, as an earlier version did; run "
-        "`ctxgcd discover` again"
+        f"{tmp_path / 'model.pt'} was written by an earlier version, which assigned New classes by the features before "
+        "training; run `ctxgcd discover` again"
     )
