@@ -81,7 +81,7 @@ def states() -> str:
 
 
 def sacct(words: list[str]) -> None:
-    """Print the states of all jobs after a change of a running one, because Snakemake polls at increasing intervals."""
+    """Print the states of all jobs after a change of a running one, so that few processes are started."""
     if "--name" not in words:  # the plugin requests an account
         return
     before, until = states(), time.monotonic() + 20

@@ -30,6 +30,17 @@ PROFILE = ROOT / "profiles" / "slurm" / "config.yaml"
 RUN = "results/runs/fashion/simgcd/seed0"
 ATTEMPTS = 4
 
+# Added to the sitecustomize of a project: the plugin waits ten seconds more after each check in which jobs only fail.
+EVERY_SECOND = """
+import asyncio
+from snakemake_interface_executor_plugins.executors.remote import RemoteExecutor
+
+async def sleep(self):
+    await asyncio.sleep(1)
+
+RemoteExecutor.sleep = sleep
+"""
+
 
 @dataclass(frozen=True)
 class Queue:
@@ -45,6 +56,8 @@ class Queue:
 
     def call(self, project: Project, profile: str, *words: str, forked: bool = True) -> Result:
         """Call Snakemake with the queue's commands in PATH, polling every second."""
+        with (project.folder / "sitecustomize.py").open("a") as file:
+            file.write(EVERY_SECOND)
         own = {"QUEUE": str(self.folder), "PATH": f"{self.folder}{os.pathsep}{os.environ['PATH']}"}
         often = ("--slurm-init-seconds-before-status-checks", "1", "--latency-wait", "5")
         with pytest.MonkeyPatch.context() as patch:
@@ -75,7 +88,7 @@ def submitted(tmp_path_factory: pytest.TempPathFactory) -> tuple[Queue, Result]:
     profile.write_text(filled.replace("GPU_PARTITION", "many_gpus").replace("PARTITION", "common"))
     (queue.folder / "closed").touch()
     wanted = one_job_of_each_kind(project, project.folder)
-    # One more attempt instead of three, because the plugin polls at increasing intervals while jobs only fail.
+    # One more attempt instead of three, because each takes a second.
     result = queue.call(project, "profiles/mine", "--keep-going", *wanted, "--preemptible-retries", "1")
     return queue, result
 

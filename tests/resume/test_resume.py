@@ -46,13 +46,13 @@ def test_the_results_are_those_of_an_uninterrupted_run(clean: Path, tmp_path: Pa
         if how in ("term", "ctrl-c"):
             assert log.read_text().rstrip().endswith(STOPPED)  # under all that Snakemake says
         if how == "snakemake":
-            finish(folder, "--unlock")
-    output = log.read_text() + finish(folder, TABLE, "--cores", "1")
+            finish(folder, "--unlock", programs=programs())
+    output = log.read_text() + finish(folder, TABLE, "--cores", "1", programs=programs())
     assert "resumed after epoch" in output
     assert "interrupted; finished work is kept" in output
     assert "Traceback" not in output
     assert results(folder) == results(clean)
-    assert "Nothing to be done" in finish(folder, "-n", TABLE)
+    assert "Nothing to be done" in finish(folder, "-n", TABLE, programs=programs())
     assert not list(folder.rglob("*.tmp*"))
 
 
