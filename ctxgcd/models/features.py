@@ -35,7 +35,19 @@ def extract_test_view(backbone: Backbone, cropper: Cropper, precision: str, out:
     A backbone without tail blocks gives the frozen features that k-means clusters.
     """
     views = (cropper.test_view(ids) for ids in batches(len(cropper.store), cropper))
-    _write(out, len(cropper.store), backbone, views, precision, cropper.device, "test views")
+    _write(out, len(cropper.store), backbone.trunk, views, precision, cropper.device, "test views")
+
+
+@torch.no_grad()
+def finish_test_view(tail: nn.Module, tail_input: Path, cropper: Cropper, precision: str, out: Path) -> None:
+    """Write [N, dim], the frozen features of the whole backbone, from the cached input of its tail.
+
+    They equal those made from the images up to rounding, at the cost of the tail alone.
+    """
+    n = len(cropper.store)
+    rows = load_kept(tail_input, (n,))
+    given = (rows[ids.cpu()].to(cropper.device).float() for ids in batches(n, cropper))
+    _write(out, n, tail, given, precision, cropper.device, "frozen features")
 
 
 @torch.no_grad()
@@ -54,7 +66,7 @@ def extract_view_bank(
         for ids in batches(images, cropper)
     )
     what = f"{views} cached views of {images:,} images"
-    _write(out, views * images, backbone, made, precision, cropper.device, what)
+    _write(out, views * images, backbone.trunk, made, precision, cropper.device, what)
 
 
 def batches(n: int, cropper: Cropper) -> Iterator[Tensor]:
@@ -63,8 +75,8 @@ def batches(n: int, cropper: Cropper) -> Iterator[Tensor]:
     yield from torch.arange(n, device=cropper.device).split(on_cpu if cropper.device.type == "cpu" else CUDA_IMAGES)
 
 
-def outputs(trunk: nn.Module, views: Iterator[Tensor], precision: str, device: torch.device) -> Iterator[Tensor]:
-    """Yield the trunk's outputs for batches of views in order, [b, ...], in the dtype of the cache.
+def outputs(module: nn.Module, views: Iterator[Tensor], precision: str, device: torch.device) -> Iterator[Tensor]:
+    """Yield a module's outputs for batches of its input in order, [b, ...], in the dtype of the cache.
 
     On a CPU, each of torch's threads computes whole batches, in a pool: a pass of few images hardly gains from a second
     thread, and the main thread returns its memory after every layer. The results are equal to the last bit.
@@ -73,7 +85,7 @@ def outputs(trunk: nn.Module, views: Iterator[Tensor], precision: str, device: t
     @torch.no_grad()
     def output(batch: Tensor) -> Tensor:
         with computing(precision, device):
-            return kept(trunk(batch), precision)
+            return kept(module(batch), precision)
 
     threads = torch.get_num_threads()
     if device.type != "cpu":
@@ -112,13 +124,13 @@ def load_kept(path: Path, shape_start: tuple[int, ...]) -> Tensor:
 def _write(
     out: Path,
     n: int,
-    backbone: Backbone,
+    module: nn.Module,
     views: Iterator[Tensor],
     precision: str,
     device: torch.device,
     what: str,
 ) -> None:
-    """Write the trunk's output for batches of views to an .npy of n rows, atomically, and print the progress.
+    """Write a module's output for batches of its input to an .npy of n rows, atomically, and print the progress.
 
     A killed call resumes from the rows stored next to `out`, whose name identifies its content. The total size is
     printed before the first row is written.
@@ -127,7 +139,7 @@ def _write(
     with on_disk(out):
         array, done = _resumed(part, journal, n)
         progress, saved = Progress(what, n, done=done), time.monotonic()
-        for rows in outputs(backbone.trunk, _after(done, views), precision, device):
+        for rows in outputs(module, _after(done, views), precision, device):
             if array is None:
                 array = _room(part, (n, *rows.shape[1:]), rows.dtype == torch.float16, what)
             array[done : done + len(rows)] = rows.cpu().numpy()

@@ -114,6 +114,19 @@ class Jobs:
         protocol = protocol_of(self.params, benchmark)
         return self.features(benchmark, protocol.backbone, Features(0, protocol.precision))
 
+    def tail_input(self, benchmark: str, content: str, kind: str) -> str:
+        """Return the path of the cached tail input from which cached features of the whole backbone are made.
+
+        Empty for features that are made from the images: those of a tail or a bank, and all of a protocol whose runs
+        have no cached tail input.
+        """
+        of, protocol = Features.of(kind), protocol_of(self.params, benchmark)
+        cached = protocol.view_bank and protocol.tail == "blocks" and protocol.tail_blocks
+        if of.tail or of.views or not cached:
+            return ""
+        backbone = self.backbone_of(benchmark, content)
+        return self.features(benchmark, backbone, replace(of, tail=protocol.tail_blocks))
+
     # -- runs --------------------------------------------------------------------------------------------------
 
     def run(self, benchmark: str, row: str, seed: str) -> dict[str, Any]:

@@ -16,7 +16,7 @@ from ctxgcd.pipeline.run_cache import kept
 from ctxgcd.pipeline.runs import Run
 from ctxgcd.pipeline.tables import BASELINE, existing_metrics
 from ctxgcd.plan.rates import Measured, Memory, Rate
-from ctxgcd.plan.work import Work, by_model, cached_views, classes_of, images_in, work_of
+from ctxgcd.plan.work import Work, by_model, classes_of, images_in, trunk_views, work_of
 
 DONE, FOUND, TO_TRAIN, TO_MAKE = "done", "in work/runs", "to train", "to make"
 KEPT = "(cached features)"  # in place of a row: features shared by the runs of a benchmark
@@ -69,7 +69,7 @@ def plan(params: Params, runs: list[Run], past: Measured) -> list[Line]:
             lines.append(Line(benchmark, run.row, run.seed, state, work, rate, memory, precision, float32))
             to_train += [p] * (state == TO_TRAIN)
         for model, of_model in by_model(to_train).items():
-            if shared := sum(cached_views(images, of_model).values()):
+            if shared := trunk_views(images, of_model):
                 # As for a training with fresh views, which pass through the whole trunk.
                 whole = protocol_of(params, benchmark).model_dump() | {"model": model}
                 whole |= {"method": parse_row(BASELINE).method, "view_bank": 0}

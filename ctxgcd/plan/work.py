@@ -88,3 +88,15 @@ def cached_views(images: Images, runs: list[dict[str, Any]]) -> dict[str, int]:
             views[of_tail.name] = every
             views[replace(of_tail, views=bank, seed=p["view_bank_seed"]).name] = bank * images.train
     return views
+
+
+def trunk_views(images: Images, runs: list[dict[str, Any]]) -> int:
+    """Return the number of views that the trunk computes for the cached features of these runs.
+
+    Features of the whole backbone are made from a tail's cached input, where there is one.
+    """
+    views = cached_views(images, runs)
+    of = {name: Features.of(name) for name in views}
+    tails = {one.precision for one in of.values() if one.tail and not one.views}
+    made = [name for name, one in of.items() if not one.tail and not one.views and one.precision in tails]
+    return sum(views.values()) - sum(views[name] for name in made)

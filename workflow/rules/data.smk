@@ -144,6 +144,7 @@ rule features:
             JOBS.weights(w.benchmark, JOBS.backbone_of(w.benchmark, w.content))
         ),
         split=ancient("results/splits/{benchmark}.csv"),
+        tail_input=lambda w: ancient(JOBS.tail_input(**w) or []),
     output:
         "work/features/{benchmark}-{content}/{kind}.npy",
     log:
@@ -164,12 +165,13 @@ rule features:
             JOBS.preprocessing(w.benchmark, JOBS.backbone_of(w.benchmark, w.content))
         ),
         code=lambda w, input: code.features().hash,
+        tail_input=lambda w, input: [f"--tail-input {file}" for file in [input.tail_input] if file],
     message:
         "Extracting {wildcards.kind} of {wildcards.benchmark}"
     shell:
         "python workflow/scripts/extract_features.py --kind {wildcards.kind} --parameters {params.of:q}"
         " --store {input.store:q} --weights {input.weights:q} --split {input.split:q} --threads {threads}"
-        " --code {params.code} --out {output:q} 2>&1 | tee {log:q}"
+        " {params.tail_input} --code {params.code} --out {output:q} 2>&1 | tee {log:q}"
 
 
 # The frozen features are `ancient`, because a hash in their name identifies their content.

@@ -11,7 +11,7 @@ import torch
 
 from ctxgcd.benchmarks.split_file import read_split
 from ctxgcd.models.backbone import cut
-from ctxgcd.models.features import extract_test_view, extract_view_bank
+from ctxgcd.models.features import extract_test_view, extract_view_bank, finish_test_view
 from ctxgcd.pipeline import code
 from ctxgcd.pipeline.paths import Features
 from ctxgcd.pipeline.possible import check_requested
@@ -27,6 +27,7 @@ def main() -> None:
     parser.add_argument("--store", type=Path, required=True)
     parser.add_argument("--weights", type=Path, required=True)
     parser.add_argument("--split", type=Path, required=True)
+    parser.add_argument("--tail-input", type=Path, help="cached tail input from which frozen features are made")
     parser.add_argument("--threads", type=int, required=True)
     parser.add_argument("--code", required=True, help="hash of the code, contained in the file name")
     parser.add_argument("--out", type=Path, required=True)
@@ -34,13 +35,16 @@ def main() -> None:
     code.refuse_changed(arguments.code, code.features())
     torch.set_num_threads(arguments.threads)
     of: Features = arguments.kind
+    cached: Path | None = arguments.tail_input
     images = int((read_split(arguments.split).part == "train").sum())
     check_requested(arguments.split.stem, images)
     with borrowed_devices(1) as [device]:
         cropper = open_cropper(arguments.parameters, arguments.store, device)
-        of_protocol = partial(cut, tail_blocks=of.tail)
+        of_protocol = partial(cut, tail_blocks=Features.of(cached.stem).tail if cached else of.tail)
         backbone = load_backbone(arguments.parameters, of_protocol, of.precision, arguments.weights, device)
-        if of.views:
+        if cached:
+            finish_test_view(backbone.tail, cached, cropper, of.precision, arguments.out)
+        elif of.views:
             extract_view_bank(backbone, cropper, images, of.views, of.seed, of.precision, arguments.out)
         else:
             extract_test_view(backbone, cropper, of.precision, arguments.out)

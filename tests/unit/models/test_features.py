@@ -10,8 +10,9 @@ import pytest
 import torch
 
 from ctxgcd.errors import UserError
-from ctxgcd.models.backbone import Backbone
-from ctxgcd.models.features import extract_test_view, extract_view_bank, load_kept
+from ctxgcd.models.backbone import Backbone, cut
+from ctxgcd.models.features import extract_test_view, extract_view_bank, finish_test_view, load_kept
+from ctxgcd.models.weights import build
 from ctxgcd.utils.seeding import Stream, generator
 from tests.helpers.images import SHAPES, cropper_of, pack_shapes
 
@@ -26,6 +27,22 @@ def packed(tmp_path: Path) -> Path:
 def flat() -> Backbone:
     """A trunk that returns the pixels, so that cached outputs can be compared."""
     return Backbone(torch.nn.Flatten(), torch.nn.Identity(), 3 * 20 * 20)
+
+
+@pytest.mark.parametrize("model", ["test_vit", "tf_efficientnet_lite0"])
+@pytest.mark.parametrize(("precision", "tolerance"), [("float32", 1e-5), ("bf16", 2e-2)])
+def test_frozen_features_of_a_cached_tail_input_equal_those_of_the_images(
+    packed: Path, tmp_path: Path, model: str, precision: str, tolerance: float
+) -> None:
+    torch.manual_seed(0)
+    net, cropper = build(model, 32).eval().requires_grad_(False), cropper_of(packed, 32)
+    whole, cut_before = cut(net, 0), cut(net, 1)
+    extract_test_view(whole, cropper, precision, tmp_path / "whole.npy")
+    extract_test_view(cut_before, cropper, precision, tmp_path / "tail_input.npy")
+    finish_test_view(cut_before.tail, tmp_path / "tail_input.npy", cropper, precision, tmp_path / "finished.npy")
+    one, other = (load_kept(tmp_path / f"{name}.npy", (len(SHAPES), whole.dim)) for name in ("whole", "finished"))
+    assert one.dtype == other.dtype
+    torch.testing.assert_close(other, one, rtol=tolerance, atol=tolerance)
 
 
 @pytest.mark.parametrize(("precision", "dtype"), [("float32", torch.float32), ("bf16", torch.float16)])

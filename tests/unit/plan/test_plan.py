@@ -28,7 +28,7 @@ from ctxgcd.plan import rates, sizes
 from ctxgcd.plan.lines import KEPT, plan
 from ctxgcd.plan.plan import write_plan
 from ctxgcd.plan.rates import Measured, measured
-from ctxgcd.plan.work import Work, cached_views, work_of
+from ctxgcd.plan.work import Work, cached_views, trunk_views, work_of
 from ctxgcd.training import views
 from tests.helpers.places import ROOT
 
@@ -90,6 +90,8 @@ def test_cached_features_are_made_once_for_all_runs(demo: Params) -> None:
     runs = [resolve(demo, "fashion", row, seed) for row in rows for seed in (0, 1)]
     expected = {"test_view-tail0-float32": 2500, "test_view-tail1-float32": 2500}
     assert cached_views(DEMO, runs) == expected | {"view_bank-tail1-views4-seed0-float32": 8000}
+    assert trunk_views(DEMO, runs) == 2500 + 8000  # the frozen features are made from the tail's cached input
+    assert trunk_views(DEMO, [runs[0]]) == 2500
     assert cached_views(DEMO, [resolve(demo, "fashion", "simgcd+view_bank=0", 0)]) == {}
     estimated = resolve(demo, "fashion", "simgcd+view_bank=0+K=estimated", 0)
     assert cached_views(DEMO, [estimated]) == {"test_view-tail0-float32": 2500}
@@ -290,7 +292,7 @@ def test_done_runs_cost_nothing_and_every_run_is_listed(demo: Params) -> None:
     assert hours["simgcd", "0"] == 0
     assert hours["simgcd", "2"] == pytest.approx(0.01)
     shared = next(row for row in rows if row["row"] == KEPT)
-    assert int(shared["views"]) == 13_000
+    assert int(shared["views"]) == 10_500
     assert "fashion    simgcd             0-2       2         1            0.0         0.010" in text
     assert f"measured: 3 runs of simgcd on fashion; {CPU}" in text
     assert write_plan(demo, [], Path("none.csv")) == "These targets need no run."
@@ -303,7 +305,7 @@ def test_cached_features_are_planned_without_other_rows(committed: dict[str, Any
     params = parse(committed)
     finish(params, Run("cub50", "gcd+view_bank=0", 0), 36.0)
     shared = plan(params, [Run("cub50", row, 0) for row in ("gcd", "kmeans")], measured(params))[-1]
-    assert (shared.row, shared.views) == (KEPT, 11_778)
+    assert (shared.row, shared.views) == (KEPT, 8_889)
     assert shared.rate.source == f"measured: 1 run of gcd on cub50; {CPU}"
 
 
