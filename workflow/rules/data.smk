@@ -165,7 +165,9 @@ rule features:
             JOBS.preprocessing(w.benchmark, JOBS.backbone_of(w.benchmark, w.content))
         ),
         code=lambda w, input: code.features().hash,
-        tail_input=lambda w, input: [f"--tail-input {file}" for file in [input.tail_input] if file],
+        tail_input=lambda w, input: [
+            f"--tail-input {file}" for file in [input.tail_input] if file
+        ],
     message:
         "Extracting {wildcards.kind} of {wildcards.benchmark}"
     shell:
