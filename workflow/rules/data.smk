@@ -165,15 +165,12 @@ rule features:
             JOBS.preprocessing(w.benchmark, JOBS.backbone_of(w.benchmark, w.content))
         ),
         code=lambda w, input: code.features().hash,
-        tail_input=lambda w, input: [
-            f"--tail-input {file}" for file in [input.tail_input] if file
-        ],
     message:
         "Extracting {wildcards.kind} of {wildcards.benchmark}"
     shell:
         "python workflow/scripts/extract_features.py --kind {wildcards.kind} --parameters {params.of:q}"
         " --store {input.store:q} --weights {input.weights:q} --split {input.split:q} --threads {threads}"
-        " {params.tail_input} --code {params.code} --out {output:q} 2>&1 | tee {log:q}"
+        " --tail-input {input.tail_input:q} --code {params.code} --out {output:q} 2>&1 | tee {log:q}"
 
 
 # The frozen features are `ancient`, because a hash in their name identifies their content.

@@ -27,7 +27,9 @@ def main() -> None:
     parser.add_argument("--store", type=Path, required=True)
     parser.add_argument("--weights", type=Path, required=True)
     parser.add_argument("--split", type=Path, required=True)
-    parser.add_argument("--tail-input", type=Path, help="cached tail input from which frozen features are made")
+    parser.add_argument(
+        "--tail-input", type=Path, nargs="?", help="cached tail input from which frozen features are made"
+    )
     parser.add_argument("--threads", type=int, required=True)
     parser.add_argument("--code", required=True, help="hash of the code, contained in the file name")
     parser.add_argument("--out", type=Path, required=True)
