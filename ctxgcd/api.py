@@ -105,7 +105,8 @@ def discover(
             another one are overwritten when the new results are complete.
         classes: number of known and new classes together; `auto` estimates it.
         preset: quick or long; named training values.
-        backbone: efficientnet_lite0, dino_vitb16 or, with `weights`, any timm model; default: set by `preset`.
+        backbone: efficientnet_lite0, dino_vitb16, dinov2_vits14_focus or, with `weights`, any timm model; default: set
+            by `preset`.
         weights: file with the backbone's weights.
         size: side of the square views in pixels; default: set by `preset`.
         balance: weight of the entropy term, which favours classes of equal size, 0 or more; lower values fit classes of

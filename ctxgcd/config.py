@@ -35,6 +35,8 @@ class Backbone(Closed):
     #: standard deviation of the normalisation, for R, G and B
     std: list[Annotated[float, Field(gt=0)]] = Field(min_length=3, max_length=3)
     note: str  #: note below every table with results of this backbone
+    #: number of a ViT's blocks that are used, from the first; the final norm follows the last of them; 0: all
+    blocks: int = Field(0, ge=0)
 
     @model_validator(mode="after")
     def _fetched_with_a_sum(self) -> Backbone:

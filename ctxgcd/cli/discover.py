@@ -46,7 +46,8 @@ def add(commands: Commands) -> None:
     parser.add_argument("--preset", default="quick", help="quick (default), or long: the full schedule, for a GPU")
     parser.add_argument(
         "--backbone",
-        help="efficientnet_lite0, dino_vitb16 or, with --weights, a timm model; default: set by --preset",
+        help="efficientnet_lite0, dino_vitb16, dinov2_vits14_focus or, with --weights, a timm model; default: set by "
+        "--preset",
     )
     parser.add_file("--weights", type=Path, help="file with the backbone's weights")
     parser.add_argument("--size", type=int, metavar="PIXELS", help="side of the square views; default: set by --preset")

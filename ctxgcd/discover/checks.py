@@ -68,7 +68,7 @@ def checked_request(
     values = chosen(preset, backbone, weights, size) | {"seed": seed, "benchmark": folder.resolve().name}
     if balance is not None:
         values["entropy_weight"] = float(balance)
-    there, state = weights_state(values["weights"], values["sha256"])
+    there, state = weights_state(values["model"], values["weights"], values["sha256"])
     if not there:
         raise UserError(f"weights of {values['backbone']}: {state}")
     paths = images_below(folder)

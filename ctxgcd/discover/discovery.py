@@ -162,7 +162,8 @@ class _Work:
         weights: hash of the weights.
         """
         v, device, prepared = self.values, self.device, place / "weights.pt"
-        of = ("model", "crop", "mean", "std", "tail", "tail_blocks", "view_bank", "view_bank_seed", "precision")
+        of_backbone, of_protocol = ("model", "blocks", "crop", "mean", "std"), ("tail", "tail_blocks")
+        of = (*of_backbone, *of_protocol, "view_bank", "view_bank_seed", "precision")
         made_by = reached(*FEATURES).hash
         content = content_hash([weights, made_by, *(v[key] for key in of if key in v)])
         place = self.out.folder(place / f"features-{content}")

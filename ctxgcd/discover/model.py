@@ -179,6 +179,7 @@ def build(
     """Build a model from the weights of its backbone and its network, with the centres of its New classes, if any."""
     net = weights.build(parameters["model"], parameters["crop"])
     net.load_state_dict(state)
+    net = weights.shortened(net, parameters.get("blocks", 0))
     method = method_of(parameters)
     backbone = method.cut(net.eval().requires_grad_(False))
     before = copy.deepcopy(backbone.tail).requires_grad_(False)

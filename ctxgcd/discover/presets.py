@@ -87,7 +87,7 @@ def chosen(name: str, backbone: str | None, weights: str | None, size: int | Non
         "context_terms": parse_row(row).terms,
         **read,
         **_values(preset),
-        **entry.model_dump(),
+        **without_defaults(Backbone, entry.model_dump()),
     }
 
 

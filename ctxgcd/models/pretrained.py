@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
 from functools import lru_cache
 from pathlib import Path
@@ -10,7 +9,7 @@ from pathlib import Path
 from ctxgcd.benchmarks.fetching.download import download, mirrored
 from ctxgcd.benchmarks.places import folder_of
 from ctxgcd.errors import UserError
-from ctxgcd.models.packages import PACKAGES
+from ctxgcd.models.packages import missing
 from ctxgcd.utils.files import file_sha256
 
 
@@ -27,7 +26,7 @@ def weights_file(weights: str) -> Path:
 
 def weights_fingerprint(weights: str, sha256: str) -> str:
     """Return the fingerprint of weights in a run's identity: `hub` or `package`, or the hash of the file."""
-    if weights in {"hub", "package"}:
+    if weights == "hub" or (weights == "package" and not sha256):
         return weights
     if sha256:  # URLs always have one; a file with another hash is refused
         return f"sha256:{sha256}"
@@ -38,14 +37,11 @@ def weights_fingerprint(weights: str, sha256: str) -> str:
     return f"sha256:{_file_hash(path, found.st_mtime_ns, found.st_size)}"
 
 
-def weights_state(weights: str, sha256: str) -> tuple[bool, str]:
-    """Return whether weights are available or downloaded automatically, and a description."""
+def weights_state(model: str, weights: str, sha256: str) -> tuple[bool, str]:
+    """Return whether weights of a timm model are available or downloaded automatically, and a description."""
     if weights == "package":
-        absent = [module for module, _ in PACKAGES.values() if importlib.util.find_spec(module) is None]
-        return (
-            not absent,
-            f"the package {absent[0]} is missing; install it with pip" if absent else "in an installed package",
-        )
+        absent = missing(model)
+        return not absent, absent or "in an installed package"
     if weights == "hub":
         return True, "from timm's hub, fetched once when a job needs them (a network, or timm's own cache)"
     path = weights_file(weights)

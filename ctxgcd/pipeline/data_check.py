@@ -29,7 +29,7 @@ def check_requested(sections: Sequence[Mapping[str, Any]]) -> str:
     results = [check_section(section) for section in sections]
     results = [replace(result, remarks=[*result.remarks, *_duplicates(result.benchmark)]) for result in results]
     print(table(results, [_gigabytes(section) for section in sections]))
-    weights = {section["backbone"]: weights_state(section["weights"], section["sha256"]) for section in sections}
+    weights = {section["backbone"]: _weights_state(section) for section in sections}
     print("\n" + "\n".join(_wrapped(f"weights of {name}: {state}", "") for name, (_, state) in weights.items()))
     print(_disk(sections), flush=True)
     return not_ready(results, [name for name, (ready, _) in weights.items() if not ready])
@@ -38,8 +38,12 @@ def check_requested(sections: Sequence[Mapping[str, Any]]) -> str:
 def problem_of(section: Mapping[str, Any]) -> str:
     """Return what a benchmark lacks before its runs can start, including weights, or an empty string."""
     result = check_section(section)
-    ready, state = weights_state(section["weights"], section["sha256"])
+    ready, state = _weights_state(section)
     return result.problem or ("" if ready else f"weights: {state}")
+
+
+def _weights_state(section: Mapping[str, Any]) -> tuple[bool, str]:
+    return weights_state(section["model"], section["weights"], section["sha256"])
 
 
 def not_ready(results: Iterable[CheckResult], weights: Sequence[str] = ()) -> str:

@@ -24,7 +24,7 @@ from ctxgcd.pipeline.data_check import problem_of
 from ctxgcd.pipeline.data_fingerprint import data_fingerprint
 from ctxgcd.pipeline.identity import ESTIMATED, parameters_hash, short_hash
 from ctxgcd.pipeline.paths import MERGED_PARAMS, Features, estimate_file, features_folder, store_file, weights_file
-from ctxgcd.pipeline.resolve import backbone_name, images_of, protocol_of, resolve, weights_of
+from ctxgcd.pipeline.resolve import backbone_name, backbone_values, images_of, protocol_of, resolve, weights_of
 from ctxgcd.pipeline.rows import parse_row
 from ctxgcd.pipeline.runs import Run
 from ctxgcd.utils.files import write_text
@@ -63,7 +63,7 @@ class Jobs:
         """Return the section that the data check of a benchmark reads."""
         protocol = protocol_of(self.params, benchmark)
         kept = {"resize": protocol.resize, "backbone": protocol.backbone}
-        weights = self.params.backbones[protocol.backbone].model_dump(include={"weights", "sha256"})
+        weights = self.params.backbones[protocol.backbone].model_dump(include={"model", "weights", "sha256"})
         return {**self.section(benchmark), **self.place(benchmark), **kept, **weights}
 
     def images(self, benchmark: str) -> dict[str, Any]:
@@ -87,7 +87,8 @@ class Jobs:
     def preprocessing(self, benchmark: str, backbone: str) -> dict[str, Any]:
         """Return the crop, normalisation and backbone of features of the benchmark."""
         crop, of = protocol_of(self.params, benchmark).crop, self.params.backbones[backbone]
-        return {"crop": crop, "weights": weights_of(of), **of.model_dump(include={"model", "mean", "std"})}
+        own = {key: value for key, value in backbone_values(of).items() if key in ("model", "mean", "std", "blocks")}
+        return {"crop": crop, "weights": weights_of(of), **own}
 
     def weights(self, benchmark: str, backbone: str) -> str:
         """Return the path of the prepared weights of a backbone for the benchmark's crop."""

@@ -21,7 +21,7 @@ from ctxgcd.pipeline.runs import Run
 
 # Fields of every run's identity, in addition to the values of its method and its seed.
 SPLIT_FIELDS = ("benchmark", "class_list", "classes", "trial", "data", "split_seed", "labelled_share", "K", "K_source")
-FEATURE_FIELDS = ("model", "weights", "mean", "std", "resize", "crop")
+FEATURE_FIELDS = ("model", "blocks", "weights", "mean", "std", "resize", "crop")
 
 
 def resolve(params: Params, benchmark: str, row: str, seed: int) -> dict[str, Any]:
@@ -75,7 +75,7 @@ def resolve(params: Params, benchmark: str, row: str, seed: int) -> dict[str, An
         values |= without_defaults(section, validated(section, found, where).model_dump())
 
     values |= {
-        **params.backbones[backbone].model_dump(),
+        **backbone_values(params.backbones[backbone]),
         "weights": weights_of(params.backbones[backbone]),
         "benchmark": benchmark,
         **images_of(benchmark, entry),
@@ -92,7 +92,8 @@ def resolve(params: Params, benchmark: str, row: str, seed: int) -> dict[str, An
     unread = {weight for term, weight in method.weights.items() if term not in name.terms}
     unread |= set() if values["view_bank"] else {"view_bank_seed"}
     unread |= {"tail_blocks"} if protocol.tail == "adapter" else set()
-    unread |= {*SPLIT_FIELDS, *method.reads} - values.keys()  # fields of the other kind of images; default values
+    # Fields of the other kind of images, and default values.
+    unread |= {*SPLIT_FIELDS, *FEATURE_FIELDS, *method.reads} - values.keys()
     of_name = ["variant", "settings"] * bool(method.variants) + ["context_terms"] * bool(method.ablated)
     of_name += ["modifiers"] * bool(name.modifiers)
     fields = [f for f in (*SPLIT_FIELDS, *FEATURE_FIELDS, *method.reads, *of_name) if f not in unread]
@@ -149,6 +150,11 @@ def backbone_name(params: Params, benchmark: str, row: str) -> str:
     if name not in params.backbones:
         refuse(str(name), params.backbones, f"row '{row}'", "backbone")
     return str(name)
+
+
+def backbone_values(backbone: Backbone) -> dict[str, Any]:
+    """Return the values of a backbone without those that equal their field's default."""
+    return without_defaults(Backbone, backbone.model_dump())
 
 
 def weights_of(backbone: Backbone) -> str:

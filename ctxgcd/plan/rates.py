@@ -205,7 +205,7 @@ def _finished(params: Params) -> list[Finished]:
 
 def _kind(p: Mapping[str, Any]) -> tuple[Any, ...]:
     """Return what determines the time of a view: backbone, size, precision, trained part, whether the trunk runs."""
-    seen = (p["model"], p["crop"], p["precision"])
+    seen = (p["model"], p.get("blocks", 0), p["crop"], p["precision"])
     if not METHODS[p["method"]].trains:
         return (*seen, None, False)
     return (*seen, "adapter" if _adapted(p) else p["tail_blocks"], bool(p["view_bank"]))

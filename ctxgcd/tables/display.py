@@ -19,6 +19,7 @@ BENCHMARKS = {
     "fashion": "Fashion-MNIST subset",
     "fashion_trial": "Fashion-MNIST subset, labelled part",
     "cub50": "CUB, first 50 classes",
+    "cub50_vit": "CUB, first 50 classes, with a ViT",
     "cub50_unequal": "CUB, first 50 classes, unequal",
     "cifar10_12k": "CIFAR-10, 12,000 images",
     "cub50_trial": "CUB, first 50 classes, labelled part",

@@ -25,7 +25,8 @@ def load_backbone(
     device: torch.device,
 ) -> Backbone:
     """Return the run's backbone with its prepared weights, cut, on the device; on a GPU, its trunk is compiled."""
-    backbone = cut(weights.load(parameters["model"], parameters["crop"], prepared)).to(device)
+    net = weights.load(parameters["model"], parameters["crop"], prepared, parameters.get("blocks", 0))
+    backbone = cut(net).to(device)
     return replace(backbone, trunk=compiled(backbone.trunk, parameters["crop"], precision, device))
 
 

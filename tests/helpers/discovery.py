@@ -6,7 +6,7 @@ import importlib.util
 import shutil
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -58,10 +58,14 @@ class Place:
 
 
 @contextmanager
-def short_trainings() -> Iterator[None]:
-    """Read presets whose trainings are short."""
+def short_trainings(
+    backbones: Mapping[str, dict[str, Any]] | None = None, protocol: Mapping[str, Any] | None = None
+) -> Iterator[None]:
+    """Read presets whose trainings are short, with further backbones, and other values of the protocol of `quick`."""
     content = yaml.safe_load(presets.FILE.read_text(encoding="utf-8"))
     content["presets"]["quick"]["steps"] = STEPS
+    content["presets"]["quick"]["protocol"] |= protocol or {}
+    content["backbones"] |= backbones or {}
     with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patched:
         file = Path(folder) / presets.FILE.name
         file.write_text(yaml.safe_dump(content), encoding="utf-8")

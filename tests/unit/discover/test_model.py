@@ -1,4 +1,4 @@
-"""A discovery with an adapter after a backbone that cannot be cut: resumed, predicted with and exported."""
+"""Discoveries with an adapter after a backbone that cannot be cut, and with the first blocks of a ViT."""
 
 from __future__ import annotations
 
@@ -8,12 +8,15 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+import timm
+import torch
 
 from ctxgcd import api
 from ctxgcd.discover.model import load
 from ctxgcd.discover.presets import chosen
 from tests.helpers.discovery import save_backbone, short_trainings, with_onnx
 from tests.helpers.layouts import Painter
+from tests.helpers.models import VIT, randomised
 
 MODEL, DIM, SIZE, IMAGES = "test_resnet", 96, 32, 48
 
@@ -69,6 +72,32 @@ def test_the_number_of_classes_is_estimated_on_the_frozen_features(place: Path) 
     found = discover(place, "estimated", classes=None)
     assert found["K_source"] == "estimated"
     assert 2 <= found["K"] <= IMAGES
+
+
+@pytest.mark.slow
+@with_onnx
+@pytest.mark.parametrize("tail", ["adapter", "blocks"])
+def test_the_first_blocks_of_a_vit_are_used_in_every_command(place: Path, tmp_path: Path, tail: str) -> None:
+    torch.save(randomised(timm.create_model(VIT, num_classes=0, img_size=SIZE)).state_dict(), tmp_path / "vit.pth")
+    of = {"model": VIT, "weights": str(tmp_path / "vit.pth"), "sha256": "", "blocks": 2, "note": ""}
+    backbones = {"short": of | {"mean": [0.5] * 3, "std": [0.5] * 3}}
+    tail_of = {"tail": tail, "tail_blocks": int(tail == "blocks"), "tail_lr_factor": 1.0}
+    with short_trainings(backbones, tail_of):
+        api.discover(
+            place / "photos", place / "labels.csv", out=tmp_path / "out", classes=4, backbone="short", size=SIZE
+        )
+    made = load(tmp_path / "out/model")
+    assert made.parameters["blocks"] == 2
+    net = made.backbone.trunk.net
+    assert len(net.blocks) == 2
+    shapes = {value.shape for value in made.network.tail.parameters()}
+    assert (torch.Size([576, 192]) in shapes) == (tail == "blocks")
+    of_discover = pd.read_csv(tmp_path / "out/predictions.csv").set_index("path")
+    predicted, _ = api.predict(tmp_path / "out/model", place / "photos")
+    common = predicted.set_index("path").loc[of_discover.index]
+    assert (common["class"] == of_discover["class"]).all()
+    assert np.allclose(common["score"], of_discover["score"], atol=2e-4)
+    assert api.export(tmp_path / "out/model", tmp_path / "model.onnx")["difference"] < 1e-4
 
 
 @pytest.mark.slow

@@ -12,8 +12,9 @@ from timm.models.eva import EvaAttention
 from torch import Tensor, nn
 
 from ctxgcd.errors import UserError
-from ctxgcd.models.backbone import Backbone, _note_whole_block, cut
+from ctxgcd.models.backbone import Backbone, _note_whole_block, adapted, cut
 from ctxgcd.models.network import Network
+from ctxgcd.models.weights import shortened
 from ctxgcd.training.devices import compiled
 from tests.helpers.models import DIM, LITE, VIT, frozen_copy, images, randomised, trainable
 
@@ -226,6 +227,26 @@ def test_models_that_cannot_be_cut(model: str, blocks: int) -> None:
         net = timm.create_model(model, num_classes=0)
     with pytest.raises(UserError, match=f"cannot be cut with tail_blocks {blocks}"):
         cut(net, blocks)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("model", [VIT, DINOV3])
+def test_the_first_blocks_of_a_vit_are_its_backbone(model: str) -> None:
+    net = randomised(timm.create_model(model, num_classes=0, img_size=32, depth=3)).eval()
+    expected = randomised(timm.create_model(model, num_classes=0, img_size=32, depth=2)).eval()
+    expected.load_state_dict({name: net.state_dict()[name] for name in expected.state_dict()})
+    rows = expected.forward_features(images())[:, 0]
+    short = shortened(net, 2)
+    for tail_blocks in (0, 1, 2):
+        torch.testing.assert_close(cut(short, tail_blocks).features(images()), rows, rtol=1e-4, atol=1e-4)
+    torch.testing.assert_close(adapted(short).features(images()), rows, rtol=1e-4, atol=1e-4)
+    assert len(shortened(short, 0).blocks) == 2
+    with pytest.raises(
+        UserError, match="blocks is 3, but the backbone is a ViT with 2 blocks; give at most its number"
+    ):
+        shortened(short, 3)
+    with pytest.raises(UserError, match="blocks is 1, but the backbone is not a ViT; give "):
+        shortened(timm.create_model("resnet18", num_classes=0), 1)
 
 
 @torch.no_grad()

@@ -137,6 +137,18 @@ def test_a_row_with_another_backbone_reads_its_weights_and_features(benchmark: s
         assert of.preprocessing(benchmark, found)["model"] == expected
 
 
+def test_the_number_of_blocks_is_part_of_runs_and_features_unless_all_are_used() -> None:
+    of, name = jobs(), "dinov2_vits14_focus"
+    assert of.run("cub50_vit", "simgcd", "0")["blocks"] == 11
+    assert "blocks" not in of.run("cub50", "simgcd", "0")
+    every = jobs(**{f"backbones__{name}__blocks": 0})
+    assert "blocks" not in every.run("cub50_vit", "simgcd", "0")
+    some, all_of = (one.inputs("cub50_vit", "simgcd", "0") for one in (of, every))
+    assert {key for key in some if some[key] != all_of[key]} == {"test_view", "view_bank"}  # the weights file has all
+    assert "blocks" in of.preprocessing("cub50_vit", name)
+    assert not {"blocks"} & {*every.preprocessing("cub50_vit", name), *of.preprocessing("cub50", "dinov2_vits14")}
+
+
 def test_a_table_names_its_backbones_unless_all_are_dinos() -> None:
     assert jobs().table("main_ssb")["note"] == ""
     imagenet = jobs().params.backbones["efficientnet_lite0"].note
