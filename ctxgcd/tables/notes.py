@@ -148,8 +148,8 @@ def notes_of(
         )
     if alone:
         notes.append(
-            f"{PUBLISHED_ONLY.capitalize()}: the paper's values for rows of its table that have no row here. They are not "
-            "measured here, and are neither ranked nor compared."
+            f"{PUBLISHED_ONLY.capitalize()}: the paper's values for rows of its table that have no row here. They are "
+            "not measured here, and are neither ranked nor compared."
         )
     notes += _precision_note(lines)
     notes += changed_note(lines, "SimGCD's")
