@@ -1,6 +1,6 @@
 """The cost and the published numbers of each table of the paper, and published numbers of newer methods.
 
-They are read from params.yaml and from published.csv and published_newer.csv in ctxgcd/tables/. The files are written to
+They are read from params.yaml and from published.csv and published_newer.csv in ctxgcd/tables/. Files are written to
 docs/_published/: two for each table of the paper, included in docs/reproduce.md, and one included in docs/field.md.
 """
 
@@ -22,6 +22,7 @@ from ctxgcd.plan.rates import ASSUMED, Measured
 from ctxgcd.tables.audit import audit
 from ctxgcd.tables.display import benchmark_name, published_name
 from ctxgcd.tables.field import BACKBONES, METHODS, load_field
+from ctxgcd.tables.layout import NBSP
 from ctxgcd.tables.published import QUANTITIES, load, paper_keys
 
 HERE = Path(__file__).parents[1]
@@ -102,7 +103,10 @@ def field() -> str:
 
 def _by_source(rows: pd.DataFrame) -> str:
     """Return a table with a line for each method and source, and a column for each benchmark."""
-    cells = {(one["method"], one["source"], one["benchmark"]): _numbers(one) for one in rows.to_dict("records")}
+    cells = {
+        (one["method"], one["source"], one["benchmark"]): _numbers(one).replace(" ", NBSP)
+        for one in rows.to_dict("records")
+    }
     benchmarks = [name for name in load()["benchmark"].unique() if name in set(rows["benchmark"])]
     lines = [
         [METHODS[method], *(cells.get((method, source, name), "") for name in benchmarks), _linked(source)]

@@ -82,7 +82,9 @@ def test_every_number_of_the_field_is_shown_with_its_source(site: Path) -> None:
         heading = part.partition("<a")[0]
         for rows in re.findall(r"<table.*?</table>", part, re.DOTALL):
             lines = [re.findall(r"<t[hd][^>]*>(.*?)</t[hd]>", line, re.DOTALL) for line in rows.split("<tr")[1:]]
-            texts = [[html.unescape(re.sub("<.*?>", "", cell)) for cell in line] for line in lines]
+            texts = [
+                [html.unescape(re.sub("<.*?>", "", cell)).replace("\u00a0", " ") for cell in line] for line in lines
+            ]
             head = texts[0][1:-1]
             for method, *numbers, source in texts[1:]:
                 shown += [(heading, method, *of, source) for of in zip(head, numbers, strict=True) if of[1]]
