@@ -51,7 +51,8 @@ WITHOUT_NUMBERS = {
 
 # Data files that a module reads. Class lists are left out, because a split depends only on its own list.
 DATA = {
-    "ctxgcd.tables.published": ("tables/*.csv",),
+    "ctxgcd.tables.published": ("tables/published.csv", "tables/spread.csv", "tables/unlabelled.csv"),
+    "ctxgcd.tables.field": ("tables/published_newer.csv",),
     "ctxgcd.tables.render": ("tables/templates/*",),
     "ctxgcd.report.page": ("report/templates/*",),
     "ctxgcd.discover.presets": ("discover/presets.yaml",),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
@@ -26,6 +26,7 @@ class Grid:
 
     Attributes:
         over: headings over equally many columns each, from the third column on; empty for a single heading.
+        apart: lines below the others, which sorting leaves there; `apart_head` is the heading over them.
     """
 
     kind: ClassVar[str] = "grid"
@@ -35,6 +36,8 @@ class Grid:
     numbers_from: int
     notes: Sequence[str] = ()
     over: Sequence[str] = ()
+    apart: Sequence[Sequence[Cell]] = ()
+    apart_head: str = ""
 
 
 def grid_of_table(table: Table) -> list[Grid]:
@@ -45,7 +48,9 @@ def grid_of_table(table: Table) -> list[Grid]:
         for row in table.rows
     ]
     head = [table.head, "n", *table.columns * len(table.benchmarks)]
-    grid = Grid(table.title, head, lines, 1, table.notes, table.benchmarks if several else ())
+    over = table.benchmarks if several else ()
+    apart = _plain([label, "", *texts] for label, *texts in table.published)
+    grid = Grid(table.title, head, lines, 1, table.notes, over, apart, table.published_head)
     per_seed = Grid("Values per seed", table.seeds_head, _plain(table.seeds), 2 if several else 1)
     return [grid, per_seed] if table.seeds else [grid]
 
@@ -55,5 +60,5 @@ def grid_of_listing(listing: Listing) -> Grid:
     return Grid(listing.title, listing.head, _plain(listing.lines), listing.numbers_from, listing.notes)
 
 
-def _plain(lines: Sequence[Sequence[str]]) -> list[list[Cell]]:
+def _plain(lines: Iterable[Sequence[str]]) -> list[list[Cell]]:
     return [[Cell(text) for text in line] for line in lines]

@@ -13,7 +13,7 @@ import pandas as pd
 from ctxgcd.errors import UserError
 from ctxgcd.names import METRICS, SETS
 from ctxgcd.tables.display import changed_numbers
-from ctxgcd.tables.published import PAPER_VALUES, QUANTITIES, published_spread, published_value
+from ctxgcd.tables.published import PAPER_VALUES, QUANTITIES, published_spread, published_value, without_ours
 from ctxgcd.utils.files import read_rows, undamaged
 
 SCHEMA = 1
@@ -21,6 +21,7 @@ REQUIRED = ("benchmark", "row", "seed", "split_sha256", "K", "K_source", "epoch"
 COMPARED = ("unlabelled", "v2")  # the paper's tables hold this set and metric only
 INDUCTIVE = ("test", "v2")
 NO_TEST = "no test part in the data"
+PUBLISHED_ONLY = "published, not run here"
 INTEGERS = ("K", "epoch", "n", "images")
 STATISTICS = ("mean", "std", "published", "difference")
 LONG_COLUMNS = [
@@ -180,6 +181,22 @@ def long_table(
                 entry["changed"] = changed.get((benchmark, row))
             entries.append(entry | _entry(group, published, benchmark))
     return _typed(pd.DataFrame(entries, columns=LONG_COLUMNS))
+
+
+def with_published_rows(long: pd.DataFrame, *, table: str) -> pd.DataFrame:
+    """Return a long table followed by the rows of the paper's table that none of its rows stands for.
+
+    The added lines have the paper's key as `method`, the published values, n = 0 and the note PUBLISHED_ONLY, and are
+    empty otherwise. They are last, so a row that is run takes the place of the published one.
+    """
+    printed = without_ours(table, set(long["benchmark"]), dict.fromkeys(long["method"]))
+    shared = {"set": COMPARED[0], "metric": COMPARED[1], "n": 0, "note": PUBLISHED_ONLY}
+    lines = [
+        {"benchmark": one["benchmark"], "method": one["method"], **shared}
+        | {f"{quantity}_published": one[quantity] for quantity in QUANTITIES}
+        for one in printed.to_dict("records")
+    ]
+    return pd.concat([long, _typed(pd.DataFrame(lines, columns=LONG_COLUMNS))], ignore_index=True) if lines else long
 
 
 def sensitivity_table(metrics: list[dict[str, Any]], *, rows: list[str], benchmarks: list[str]) -> pd.DataFrame:

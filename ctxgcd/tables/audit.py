@@ -14,12 +14,17 @@ COLUMNS += ["expected_least", "expected_most", "difference", "tolerance", "consi
 
 
 def audit() -> pd.DataFrame:
+    """Check every row of the paper's tables, as `checked` does."""
+    return checked(load())[COLUMNS]
+
+
+def checked(published: pd.DataFrame) -> pd.DataFrame:
     """Check All = w_old * Old + (1 - w_old) * New for every published row, with w_old of D^u.
 
     `difference` is All minus the nearest value within the bounds of w_old; a row is consistent if its absolute value
-    is at most `tolerance`.
+    is at most `tolerance`. It is NaN, and the row not consistent, if a value is missing.
     """
-    rows = load().merge(pd.read_csv(HERE / "unlabelled.csv"), on="benchmark", how="left", validate="many_to_one")
+    rows = published.merge(pd.read_csv(HERE / "unlabelled.csv"), on="benchmark", how="left", validate="many_to_one")
     for bound in ("least", "most"):
         rows[f"w_old_{bound}"] = rows[f"old_{bound}"] / rows["unlabelled"]
     ends = [rows[w] * rows["old"] + (1 - rows[w]) * rows["new"] for w in ("w_old_least", "w_old_most")]
@@ -28,7 +33,7 @@ def audit() -> pd.DataFrame:
     rows["difference"] = rows["all"] - rows["all"].clip(rows["expected_least"], rows["expected_most"])
     rows["tolerance"] = TOLERANCE
     rows["consistent"] = rows["difference"].abs() <= TOLERANCE + 1e-9
-    return rows.rename(columns={"why": "w_old_known"})[COLUMNS]
+    return rows.rename(columns={"why": "w_old_known"})
 
 
 def audit_listing(rows: pd.DataFrame) -> Listing:

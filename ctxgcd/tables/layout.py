@@ -11,8 +11,8 @@ import pandas as pd
 
 from ctxgcd.errors import UserError
 from ctxgcd.names import number_text
-from ctxgcd.tables.aggregate import COMPARED
-from ctxgcd.tables.display import benchmark_name, method_name
+from ctxgcd.tables.aggregate import COMPARED, PUBLISHED_ONLY
+from ctxgcd.tables.display import benchmark_name, method_name, published_name
 from ctxgcd.tables.notes import knows_changed, notes_of, percent_text
 from ctxgcd.tables.published import QUANTITIES
 
@@ -52,6 +52,7 @@ class Table:
     """The content of a template as plain text, which each template escapes for its format.
 
     columns: heads of the cells of one benchmark: All, Old, New, and Changed where it is known.
+    published: the paper's rows that were not run here, below the others: a label, then a text for each cell.
     """
 
     title: str
@@ -59,9 +60,15 @@ class Table:
     benchmarks: list[str]
     columns: list[str]
     rows: list[Row]
+    published: list[list[str]]
     seeds: list[list[str]]
     notes: list[str]
     label: str
+
+    @property
+    def published_head(self) -> str:
+        """Return the heading over the rows of `published`, with a capital."""
+        return PUBLISHED_ONLY.capitalize()
 
     @property
     def seeds_head(self) -> list[str]:
@@ -122,19 +129,36 @@ def _per_seed(lines: pd.DataFrame) -> list[list[str]]:
     ]
 
 
+def _published_rows(lines: pd.DataFrame, benchmarks: Iterable[str], columns: Iterable[str]) -> list[list[str]]:
+    """Return one line per row of the paper: its name, marked as published, and its values; other columns are empty."""
+    values = {
+        (line["method"], line["benchmark"], quantity.capitalize()): f"{line[f'{quantity}_published']:.1f}"
+        for _, line in lines.iterrows()
+        for quantity in QUANTITIES
+    }
+    gaps = {column: GAP if column in ACCURACIES else "" for column in columns}
+    return [
+        [f"{published_name(key)} (published)"]
+        + [values.get((key, b, column), gap) for b in benchmarks for column, gap in gaps.items()]
+        for key in dict.fromkeys(lines["method"])
+    ]
+
+
 def wide_table(long: pd.DataFrame, *, title: str, note: str, kind: Kind, label: str) -> Table:
     """Return the wide layout of a long table: one row per method or setting; All, Old, New per benchmark.
 
-    Changed stands beside them if the long table has it for any row.
+    Changed stands beside them if the long table has it for any row. Rows of the paper that were not run here are apart.
     """
     if kind == "sensitivity" and "parameter" not in long:
         raise UserError(
             f"the table '{label}' is not a sensitivity table, because it has no columns parameter and value"
         )
+    benchmarks = list(dict.fromkeys(long["benchmark"]))
+    printed = long[long["note"] == PUBLISHED_ONLY]
+    long = long.drop(printed.index)
     lines = long[(long["set"] == COMPARED[0]) & (long["metric"] == COMPARED[1])].reset_index(drop=True)
     lines["label"] = [_label(line, kind) for _, line in lines.iterrows()]
     lines["group"] = lines["parameter"] if kind == "sensitivity" else ""
-    benchmarks = list(dict.fromkeys(long["benchmark"]))
     has_changed = knows_changed(lines)
     columns = [*ACCURACIES, *["Changed"] * has_changed]
     rows: list[Row] = []
@@ -151,6 +175,7 @@ def wide_table(long: pd.DataFrame, *, title: str, note: str, kind: Kind, label: 
         for at, column in enumerate(zip(*(row.cells for row in groups[-1]), strict=True)):
             if columns[at % len(columns)] in ACCURACIES:
                 _mark(column)
+    published = _published_rows(printed, benchmarks, columns)
     has_published = any(row.has_published for row in rows)
     scope = "each group" if kind == "sensitivity" else "each column"
     return Table(
@@ -159,7 +184,8 @@ def wide_table(long: pd.DataFrame, *, title: str, note: str, kind: Kind, label: 
         benchmarks=[benchmark_name(b) for b in benchmarks],
         columns=columns,
         rows=rows,
+        published=published,
         seeds=_per_seed(lines),
-        notes=notes_of(long, lines, note=note, scope=scope, has_published=has_published),
+        notes=notes_of(long, lines, note=note, scope=scope, has_published=has_published, alone=bool(published)),
         label=re.sub(r"[^A-Za-z0-9]+", "-", label),
     )

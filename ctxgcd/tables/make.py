@@ -8,7 +8,7 @@ from typing import Any
 
 from ctxgcd.config import PAIRED
 from ctxgcd.pipeline.runs import Run
-from ctxgcd.tables.aggregate import long_table, sensitivity_table
+from ctxgcd.tables.aggregate import long_table, sensitivity_table, with_published_rows
 from ctxgcd.tables.changed import mean_changed
 from ctxgcd.tables.display import benchmark_name
 from ctxgcd.tables.listing import write_listing
@@ -54,5 +54,7 @@ def make_table(
             long = sensitivity_table(metrics, rows=rows, benchmarks=benchmarks)
         else:
             long = long_table(metrics, table=request["table"], rows=rows, benchmarks=benchmarks, changed=changed)
+        if kind == "main":
+            long = with_published_rows(long, table=request["table"])
         write_table(long, stem, title=title, note=note, kind=kind)
     print(f"{stem}: csv, md, tex and html written")

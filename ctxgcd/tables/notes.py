@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pandas as pd
 
-from ctxgcd.tables.aggregate import NO_TEST
+from ctxgcd.tables.aggregate import NO_TEST, PUBLISHED_ONLY
 from ctxgcd.tables.display import benchmark_name
 
 FLOAT32 = "float32"  # the precision of the published numbers
@@ -122,7 +122,9 @@ def _test_note(long: pd.DataFrame) -> str:
     )
 
 
-def notes_of(long: pd.DataFrame, lines: pd.DataFrame, *, note: str, scope: str, has_published: bool) -> list[str]:
+def notes_of(
+    long: pd.DataFrame, lines: pd.DataFrame, *, note: str, scope: str, has_published: bool, alone: bool
+) -> list[str]:
     """Return the notes of a table, in their order.
 
     Args:
@@ -130,6 +132,8 @@ def notes_of(long: pd.DataFrame, lines: pd.DataFrame, *, note: str, scope: str, 
         lines: those of its lines that the table shows, with their `label`.
         note: the table's own note, which comes first.
         scope: the values that are compared, such as "each column".
+        has_published: whether published values stand below ours.
+        alone: whether the table has rows of the paper that were not run here.
     """
     measure = (
         "Clustering accuracy v2 in percent on the unlabelled training images, mean ± std over n seeds "
@@ -141,6 +145,11 @@ def notes_of(long: pd.DataFrame, lines: pd.DataFrame, *, note: str, scope: str, 
         notes.append(
             "Published: the value in the paper. Our mean is ≈ within, ↑ above or ↓ below two standard errors of it "
             "(with SimGCD's published std, because the paper gives none); no sign: no standard error is known."
+        )
+    if alone:
+        notes.append(
+            f"{PUBLISHED_ONLY.capitalize()}: the paper's values for rows of its table that have no row here. They are "
+            "not measured here, and are neither ranked nor compared."
         )
     notes += _precision_note(lines)
     notes += changed_note(lines, "SimGCD's")

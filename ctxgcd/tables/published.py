@@ -7,6 +7,7 @@ the released code, but the settings are unknown.
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterable
 from functools import cache
 from pathlib import Path
 from typing import Any, cast
@@ -57,6 +58,13 @@ def published_value(table: str, benchmark: str, row: str) -> dict[str, float] | 
     rows = _indexed("published.csv", "table", "benchmark", "method")
     keys = ((paper_table(table), benchmark, key) for key in paper_keys(table, row))
     return next((rows[key] for key in keys if key in rows), None)
+
+
+def without_ours(table: str, benchmarks: Collection[str], rows: Iterable[str]) -> pd.DataFrame:
+    """Return the rows of `load` in the paper's table of these benchmarks that correspond to none of our rows."""
+    printed, ours = load(), {key for row in rows for key in paper_keys(table, row)}
+    of_table = (printed["table"] == paper_table(table)) & printed["benchmark"].isin(benchmarks)
+    return printed[of_table & ~printed["method"].isin(ours)]
 
 
 def published_spread(benchmark: str) -> dict[str, float] | None:

@@ -1,14 +1,18 @@
-"""The cost and the published numbers of each table of the paper, from params.yaml and ctxgcd/tables/published.csv.
+"""The cost and the published numbers of each table of the paper, and published numbers of newer methods.
 
-Two files for each table are written to docs/_published/ and included in docs/reproduce.md.
+They are read from params.yaml and from published.csv and published_newer.csv in ctxgcd/tables/. Files are written to
+docs/_published/: two for each table of the paper, included in docs/reproduce.md, and one included in docs/field.md.
 """
 
 from __future__ import annotations
 
+import re
 from contextlib import chdir
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
+
+import pandas as pd
 
 from ctxgcd.config import Params, read
 from ctxgcd.pipeline.rows import parse_row
@@ -17,7 +21,9 @@ from ctxgcd.plan.lines import Line, plan
 from ctxgcd.plan.rates import ASSUMED, Measured
 from ctxgcd.tables.audit import audit
 from ctxgcd.tables.display import benchmark_name, published_name
-from ctxgcd.tables.published import QUANTITIES, paper_keys
+from ctxgcd.tables.field import BACKBONES, METHODS, load_field
+from ctxgcd.tables.layout import NBSP
+from ctxgcd.tables.published import QUANTITIES, load, paper_keys
 
 HERE = Path(__file__).parents[1]
 
@@ -28,6 +34,11 @@ TABLES = {
     "challenging": ["main_challenging"],
     "losses": ["ablation_cub", "ablation_imagenet_100"],
     "sensitivity": ["sensitivity_cub", "sensitivity_imagenet_100"],
+}
+SETS = {"ssb": "Fine-grained (SSB)", "generic": "Generic", "challenging": "Challenging"}
+LINKS = {
+    r"github\.com/(\S+) at (\w+)": r"[\g<0>](https://github.com/\1/tree/\2)",
+    r"arXiv (\d{4}\.\d{5}(?:v\d+)?)": r"[\g<0>](https://arxiv.org/abs/\1)",
 }
 
 
@@ -57,7 +68,7 @@ def _summed(lines: list[Line]) -> list[Any]:
 def expected(params: Params, table: str, ours: list[str]) -> str:
     """Return the published numbers of one table of the paper, with the rows that are compared with them."""
     numbers = audit()
-    numbers = numbers[numbers["table"] == table]
+    numbers = numbers[numbers["table"] == table].assign(inconsistent=~numbers["consistent"])
     benchmarks = list(dict.fromkeys(numbers["benchmark"]))
     rows_here = {
         key: row
@@ -75,8 +86,45 @@ def expected(params: Params, table: str, ours: list[str]) -> str:
     return _table(["Published row", "Row here", *map(benchmark_name, benchmarks)], rows)
 
 
+def field() -> str:
+    """Return the published numbers of newer methods in tables by backbone and set of benchmarks, with their sources.
+
+    Numbers on the official test part have tables of their own.
+    """
+    rows, printed, text = load_field(), load(), ""
+    for (on_test_part, backbone), of_backbone in rows.groupby(["on_test_part", "backbone"], sort=False):
+        text += f"## {BACKBONES[backbone]}{', on the official test part' * on_test_part}\n\n"
+        for table, title in SETS.items():
+            benchmarks = printed.loc[printed["table"] == table, "benchmark"].unique()
+            own = of_backbone[of_backbone["benchmark"].isin(benchmarks)]
+            text += f"### {title}\n\n{_by_source(own)}\n" if len(own) else ""
+    return text
+
+
+def _by_source(rows: pd.DataFrame) -> str:
+    """Return a table with a line for each method and source, and a column for each benchmark."""
+    cells = {
+        (one["method"], one["source"], one["benchmark"]): _numbers(one).replace(" ", NBSP)
+        for one in rows.to_dict("records")
+    }
+    benchmarks = [name for name in load()["benchmark"].unique() if name in set(rows["benchmark"])]
+    lines = [
+        [METHODS[method], *(cells.get((method, source, name), "") for name in benchmarks), _linked(source)]
+        for method, of in rows.groupby("method", sort=False)
+        for source in of["source"].unique()
+    ]
+    return _table(["Method", *map(benchmark_name, benchmarks), "Source"], lines)
+
+
+def _linked(source: str) -> str:
+    for pattern, link in LINKS.items():
+        source = re.sub(pattern, link, source)
+    return source
+
+
 def _numbers(one: dict[str, Any]) -> str:
-    return " / ".join(f"{one[quantity]:.1f}" for quantity in QUANTITIES) + "†" * (not one["consistent"])
+    shown = ["–" if pd.isna(one[quantity]) else f"{one[quantity]:.1f}" for quantity in QUANTITIES]
+    return " / ".join(shown) + "†" * one["inconsistent"]
 
 
 def _table(head: list[str], rows: list[list[Any]]) -> str:
@@ -85,12 +133,13 @@ def _table(head: list[str], rows: list[list[Any]]) -> str:
 
 
 def write(*_: Any) -> None:
-    """Write docs/_published/TABLE.cost.md and TABLE.md."""
+    """Write docs/_published/TABLE.cost.md, TABLE.md and field.md."""
     params, folder = read(HERE.parent / "params.yaml"), HERE / "_published"
     folder.mkdir(exist_ok=True)
     for table, ours in TABLES.items():
         for name, text in ((f"{table}.cost", cost(params, ours)), (table, expected(params, table, ours))):
             (folder / f"{name}.md").write_text(text, encoding="utf-8")
+    (folder / "field.md").write_text(field(), encoding="utf-8")
 
 
 def setup(app: Any) -> dict[str, bool]:

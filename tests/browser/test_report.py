@@ -143,6 +143,9 @@ def test_missing_values_are_sorted_last(page: Page) -> None:
         page.click("#several thead tr:last-child th:nth-child(3) button")
         assert [text.partition(" ")[0] for text in texts(page, table, 2)] == [*values, "–"]
     assert set(texts(page, table, 5)) == {"–"}
+    apart = "[...document.querySelector('#several').tBodies[1].rows].map(row => row.cells[0].textContent)"
+    names = ("k-means", "RS+", "UNO+", "ORCA", "XCon", "PromptCAL", "DCCL", "SimGCD")
+    assert page.run(apart) == ["Published, not run here", *(f"{name} (published)" for name in names)]
 
 
 def test_a_phone_scrolls_only_vertically(chromium: Page, report: Path) -> None:

@@ -72,6 +72,35 @@ def test_every_published_number_is_shown(site: Path) -> None:
     assert shown == published
 
 
+def test_every_number_of_the_field_is_shown_with_its_source(site: Path) -> None:
+    """As in its file, under its backbone; numbers on the test part are under a heading of their own."""
+    from ctxgcd.tables.display import benchmark_name
+    from ctxgcd.tables.field import BACKBONES, METHODS, load_field
+
+    page, shown = (site / "field.html").read_text(encoding="utf-8"), []
+    for part in page.split("<h2>")[1:]:
+        heading = part.partition("<a")[0]
+        for rows in re.findall(r"<table.*?</table>", part, re.DOTALL):
+            lines = [re.findall(r"<t[hd][^>]*>(.*?)</t[hd]>", line, re.DOTALL) for line in rows.split("<tr")[1:]]
+            texts = [
+                [html.unescape(re.sub("<.*?>", "", cell)).replace("\u00a0", " ") for cell in line] for line in lines
+            ]
+            head = texts[0][1:-1]
+            for method, *numbers, source in texts[1:]:
+                shown += [(heading, method, *of, source) for of in zip(head, numbers, strict=True) if of[1]]
+    expected = []
+    for one in load_field().to_dict("records"):
+        numbers = ["–" if math.isnan(one[q]) else f"{one[q]:.1f}" for q in ("all", "old", "new")]
+        heading = BACKBONES[one["backbone"]] + ", on the official test part" * one["on_test_part"]
+        cell = " / ".join(numbers) + "†" * one["inconsistent"]
+        expected.append((heading, METHODS[one["method"]], benchmark_name(one["benchmark"]), cell, one["source"]))
+    straight = [(*of, source.replace("’", "'")) for *of, source in shown]  # the site has typographic apostrophes
+    assert sorted(straight) == sorted(expected)
+    assert len(shown) == 271
+    assert 'href="https://arxiv.org/abs/2504.06120v1"' in page
+    assert 'href="https://github.com/CVMI-Lab/SimGCD/tree/f843f27"' in page
+
+
 def test_the_cost_is_that_of_the_plan(
     site: Path, params: Params, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

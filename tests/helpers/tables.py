@@ -7,7 +7,7 @@ from typing import Any
 
 import pandas as pd
 
-from ctxgcd.tables import aggregate
+from ctxgcd.tables import aggregate, published
 
 MAIN_ROWS = ["kmeans", "gcd", "simgcd", "full-paper", "full-released"]
 LOSS_ROWS = ["simgcd", "full-paper-without-n", "full-paper-without-c", "full-paper"]
@@ -58,6 +58,14 @@ def long(
     changed: Mapping[tuple[str, str], float] = {},
 ) -> pd.DataFrame:
     return aggregate.long_table(metrics, table="main_ssb", rows=rows, benchmarks=list(benchmarks), changed=changed)
+
+
+def with_published(metrics: list[dict[str, Any]], rows: list[str], table: str = "main_ssb") -> pd.DataFrame:
+    """Return a main table of the paper as the workflow makes it, with the paper's rows that are not among `rows`."""
+    printed = published.load()
+    benchmarks = list(printed.loc[printed["table"] == published.paper_table(table), "benchmark"].unique())
+    measured = aggregate.long_table(metrics, table=table, rows=rows, benchmarks=benchmarks)
+    return aggregate.with_published_rows(measured, table=table)
 
 
 def v2(table: pd.DataFrame) -> pd.DataFrame:

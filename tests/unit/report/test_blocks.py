@@ -67,6 +67,10 @@ def test_published_numbers_are_marked(params: Params, tmp_path: Path) -> None:
     page = (tmp_path / "x.html").read_text(encoding="utf-8")
     numbers = [cell.published for line in grid.lines for cell in line if cell.published]
     assert re.findall(r"<small>(.*?)</small>", page) == [f"published {number}" for number in numbers]
+    assert [line[0].text for line in grid.apart][:3] == ["k-means (published)", "RS+ (published)", "UNO+ (published)"]
+    ours, apart = re.findall(r"<tbody[^>]*>(.*?)</tbody>", page, re.DOTALL)  # sorting stays within a tbody
+    assert (ours.count("<tr>"), apart.count("(published)</td>")) == (len(grid.lines), len(grid.apart))
+    assert re.search(r'<th colspan="11" scope="rowgroup">Published, not run here</th>', apart)
 
 
 def test_a_benchmark_stands_over_all_its_columns(params: Params, tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ import pytest
 from ctxgcd.errors import UserError
 from ctxgcd.tables import aggregate, escapes, layout, render
 from ctxgcd.tables.display import method_name
-from tests.helpers.tables import HOSTILE, MAIN_ROWS, long, run, three
+from tests.helpers.tables import HOSTILE, MAIN_ROWS, long, run, three, with_published
 
 # Rendering
 
@@ -179,7 +179,7 @@ def test_every_markdown_line_has_the_columns_of_its_head(hostile: layout.Table) 
 
 
 def latex_cells(line: str) -> int:
-    line = re.sub(r"\\multicolumn\{(\d)\}", lambda m: "&" * (int(m[1]) - 1), line)
+    line = re.sub(r"\\multicolumn\{(\d+)\}", lambda m: "&" * (int(m[1]) - 1), line)
     return len(re.findall(r"(?<!\\)&", line)) + 1
 
 
@@ -208,6 +208,58 @@ def test_symbols_get_the_subscript_of_each_format() -> None:
     assert escapes.as_latex("without L_n, lambda_c = 0.3, my_x") == r"without $L_n$, $\lambda_c$ = 0.3, my\_x"
     assert escapes.as_html("without L_n, lambda_c < 1") == "without L<sub>n</sub>, λ<sub>c</sub> &lt; 1"
     assert escapes.as_markdown("L_c a_b|c") == r"L<sub>c</sub> a\_b\|c"
+
+
+PUBLISHED_HEAD = "Published, not run here"
+
+
+def test_published_rows_are_apart_and_not_ranked() -> None:
+    table = wide(with_published(three("simgcd", 60.0), MAIN_ROWS))
+    assert [line[0] for line in table.published] == [
+        f"{name} (published)" for name in ("RS+", "UNO+", "ORCA", "XCon", "PromptCAL", "DCCL")
+    ]
+    assert table.published[0][1:] == ["33.3", "51.6", "24.2", "28.3", "61.8", "12.1", "26.9", "36.4", "22.2"]
+    assert table.published[-1][1:] == ["63.5", "60.8", "64.9", "43.1", "55.7", "36.2", *[layout.GAP] * 3]
+    rows = {row.label: row for row in table.rows}
+    assert list(rows) == [method_name(row) for row in MAIN_ROWS]
+    assert [cell.mark for cell in rows["SimGCD"].cells[:3]] == ["best"] * 3  # DCCL's published 63.5 is higher
+    missing = next(note for note in table.notes if note.startswith("Missing"))
+    assert "RS+" not in missing
+    assert sum(note.startswith(PUBLISHED_HEAD) for note in table.notes) == 1
+    assert [line[0] for line in table.seeds] == ["SimGCD"]
+    without = wide(long(three("simgcd", 60.0), ["simgcd"]))
+    assert without.published == []
+    assert not any(note.startswith(PUBLISHED_HEAD) for note in without.notes)
+    assert all(PUBLISHED_HEAD not in render.rendered("table", suffix, table=without) for suffix in render.ESCAPES)
+
+
+def test_published_rows_in_each_format() -> None:
+    table = wide(with_published(three("simgcd", 60.0), MAIN_ROWS))
+    markdown, latex, page = (render.rendered("table", suffix, table=table) for suffix in ("md", "tex", "html"))
+    lines = markdown.splitlines()
+    at = lines.index(f"| *{PUBLISHED_HEAD}:* | |{' |' * 9}")
+    values = " | ".join(f"<sub>{value}</sub>" for value in ("33.3", "51.6", "24.2", "28.3"))
+    assert lines[at + 1].startswith(f"| <sub>RS+ (published)</sub> | | {values} | ")
+    assert lines[at - 1].startswith("| Full method (released) |")
+    assert lines[at + 6].startswith("| <sub>DCCL (published)</sub>")
+    assert lines[at + 7] == ""
+    assert {len(re.findall(r"(?<!\\)\|", line)) for line in lines[2 : at + 7]} == {2 + 9 + 1}
+    body = latex.partition("\\toprule")[2].partition("\\bottomrule")[0]
+    assert {latex_cells(line) for line in body.splitlines() if line.endswith(r"\\")} == {2 + 9}
+    assert f"\\midrule\n\\multicolumn{{11}}{{l}}{{\\emph{{{PUBLISHED_HEAD}}}}} \\\\\n" in body
+    outline = Outline(page)
+    assert outline.open == []
+    assert outline.tags.count("tbody") == 3  # ours, the published rows, the values per seed
+    assert page.count('<tr class="published"><th scope="row">published</th>') == 4
+    assert page.partition('<tbody class="apart">')[2].count("(published)</th>") == 6
+
+
+def test_the_column_changed_is_empty_for_published_rows() -> None:
+    changed = {("cub", "full-paper"): 1.5}
+    measured = long(three("full-paper", 60.0), ["full-paper"], changed=changed)
+    table = wide(aggregate.with_published_rows(measured, table="main_ssb"))
+    assert table.columns[-1] == "Changed"
+    assert table.published[0] == ["k-means (published)", "34.3", "38.9", "32.1", ""]
 
 
 @pytest.mark.skipif(shutil.which("pdflatex") is None, reason="pdflatex is not installed")
