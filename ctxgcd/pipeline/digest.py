@@ -6,6 +6,7 @@ import ast
 import hashlib
 import json
 from collections.abc import Iterator
+from functools import lru_cache
 from typing import Any, cast
 
 NOT_CONTENT = {"ctx", "kind", "type_comment", "type_ignores"}  # fields of nodes
@@ -20,8 +21,9 @@ def content_digest(source: str) -> str:
     return digest_of(json.dumps(_plain(running(source))))
 
 
+@lru_cache(maxsize=1)  # the digest of a module and its imports are asked for one after the other
 def running(source: str) -> ast.Module:
-    """Return the syntax tree of the code that runs. Raises SyntaxError."""
+    """Return the syntax tree of the code that runs, which callers must not change. Raises SyntaxError."""
     return cast(ast.Module, _Running().visit(ast.parse(source)))
 
 
