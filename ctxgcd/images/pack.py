@@ -45,13 +45,16 @@ class _Chunk:
     """The result of a job: shapes and bytes of its images, and images that could not be read."""
 
     shapes: list[tuple[int, int]] = field(default_factory=list)
-    pixels: bytes = b""
+    pixels: list[bytes] = field(default_factory=list)
     faults: list[tuple[str, str]] = field(default_factory=list)
     other_size: bool = False
 
     @property
     def sha256(self) -> str:
-        return hashlib.sha256(json.dumps(self.shapes).encode() + self.pixels).hexdigest()
+        digest = hashlib.sha256(json.dumps(self.shapes).encode())
+        for image in self.pixels:
+            digest.update(image)
+        return digest.hexdigest()
 
 
 def pack(
@@ -175,7 +178,7 @@ class _Part:
         with open(self.pixels, "rb") as file:
             file.seek(start)
             shapes = [(height, width) for height, width in chunk["shapes"]]
-            return _Chunk(shapes, file.read(size)).sha256 == chunk["sha256"]
+            return _Chunk(shapes, [file.read(size)]).sha256 == chunk["sha256"]
 
     def add(self, chunk: _Chunk) -> dict[str, Any]:
         """Append a chunk: first its pixels, then its line in the journal."""
@@ -183,7 +186,7 @@ class _Part:
         if chunk.faults:
             line["left_out"] = chunk.faults
         with open(self.pixels, "ab") as file:
-            file.write(chunk.pixels)
+            file.writelines(chunk.pixels)
         with open(self.journal, "a", encoding="utf-8") as text:
             text.write(json.dumps(line) + "\n")
         return line
@@ -250,7 +253,7 @@ def _end_with_parent() -> None:
 
 
 def _pack_chunk(job: _Job) -> _Chunk:
-    images, chunk, pieces = images_of(job.reader), _Chunk(), []
+    images, chunk = images_of(job.reader), _Chunk()
     # Read file by file, so that a damaged file does not affect the others.
     for _, group in groupby(job.paths, lambda path: _file_of(job.folder, path)):
         paths = list(group)
@@ -261,12 +264,11 @@ def _pack_chunk(job: _Job) -> _Chunk:
                 if job.size**2 * max(image.size) > LARGEST * min(image.size):
                     width, height = image.size
                     raise UserError(f"{paths[0]} has {width} x {height} pixels and is too narrow to resize; remove it")
-                array = np.asarray(image if job.side else resize_shorter(image, job.size))
-                chunk.shapes.append((array.shape[0], array.shape[1]))
-                pieces.append(array.tobytes())
+                stored = image if job.side else resize_shorter(image, job.size)
+                chunk.shapes.append((stored.height, stored.width))
+                chunk.pixels.append(stored.tobytes())
         except UserError as error:
             chunk.faults += [(path, str(error)) for path in paths]
-    chunk.pixels = b"".join(pieces)
     return chunk
 
 

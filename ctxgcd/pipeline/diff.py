@@ -6,7 +6,7 @@ import re
 from typing import Any
 
 from ctxgcd.catalogue.entries import METHODS
-from ctxgcd.config import Params
+from ctxgcd.config import Params, completed
 from ctxgcd.errors import UserError, nearest
 from ctxgcd.pipeline.resolve import resolve, values_of
 from ctxgcd.pipeline.rows import ROW, refuse
@@ -31,6 +31,11 @@ def differences(params: Params, first: str, second: str, benchmark: str | None) 
     }
 
 
+def with_defaults(resolved: dict[str, Any]) -> dict[str, Any]:
+    """Return a run's values, followed by those that it reads and `resolve` leaves out because they are the default."""
+    return resolved | completed(resolved) | {"modifiers": resolved.get("modifiers", [])}
+
+
 def _values(params: Params, name: str, benchmark: str | None) -> dict[str, Any]:
     """Return the values of named settings, or of a row of a benchmark, by key."""
     if name not in params.settings:
@@ -41,7 +46,7 @@ def _values(params: Params, name: str, benchmark: str | None) -> dict[str, Any]:
                 f"unknown settings '{name}'{nearest(name, params.settings)}; valid: {', '.join(params.settings)}, or a "
                 "row with --benchmark"
             )
-        return resolve(params, benchmark, name, params.seeds[0])
+        return with_defaults(resolve(params, benchmark, name, params.seeds[0]))
     return {
         f"{method}.{key}": value
         for method in params.methods

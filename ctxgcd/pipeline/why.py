@@ -16,6 +16,7 @@ from ctxgcd.names import counted
 from ctxgcd.pipeline import code, run_cache
 from ctxgcd.pipeline.classes import class_list_hash
 from ctxgcd.pipeline.data_fingerprint import data_fingerprint
+from ctxgcd.pipeline.diff import with_defaults
 from ctxgcd.pipeline.equality import oldest
 from ctxgcd.pipeline.identity import ESTIMATED, read_estimate
 from ctxgcd.pipeline.paths import RUN_CACHE, RUNS, estimate_file, split_file
@@ -61,10 +62,12 @@ def difference(params: Params, run: Run, results: Path = Path()) -> str:
             requested["K"] = estimated_now(params, run.benchmark, results)
     except UserError as error:
         return str(error)
+    usual = with_defaults({"method": requested["method"]})
+    now, before = usual | requested, usual | recorded
     changed = [
-        f"{key} is {_shown(requested, key)}, was {_shown(recorded, key)}"
-        for key in dict.fromkeys([*requested, *recorded])
-        if _shown(requested, key) != _shown(recorded, key)
+        f"{key} is {_shown(now, key)}, was {_shown(before, key)}"
+        for key in now | before
+        if _shown(now, key) != _shown(before, key)
     ]
     why = [f"other parameters ({', '.join(changed)})"] if changed else []
     if made.get("split_sha256") != (split := split_hash(run.benchmark, results)):

@@ -51,7 +51,8 @@ class ClassFolders(Reader):
                 for name in names:
                     with os.scandir(part_folder / name) as entries:
                         files = sorted(entry.name for entry in entries if is_image(entry.name) and entry.is_file())
-                    paths += [f"{part_folder.name}/{name}/{file}" for file in files]
+                    below = f"{part_folder.name}/{name}"
+                    paths += [f"{below}/{file}" for file in files]
                     of_class += [name] * len(files)
                     parts += [part] * len(files)
         return as_manifest(paths, [index[name] for name in of_class], of_class, parts)
@@ -83,7 +84,7 @@ def class_names(folder: Path) -> list[str]:
 
 def is_image(name: str) -> bool:
     """Return whether a file is an image, by its name; hidden files such as `._x.jpg` are not."""
-    return not os.path.basename(name).startswith(".") and name.lower().endswith(SUFFIXES)
+    return not name.rpartition("/")[2].startswith(".") and name.lower().endswith(SUFFIXES)
 
 
 HERBARIUM_19 = ClassFolders(

@@ -43,7 +43,9 @@ def open_rgb(path: Path, as_seen: bool = False) -> Image.Image:
         raise missing(path)
     try:
         with _panoramas() if as_seen else nullcontext(), Image.open(path) as image:
-            return (_eight_bits(ImageOps.exif_transpose(image)) if as_seen else image).convert("RGB")
+            found = _eight_bits(ImageOps.exif_transpose(image)) if as_seen else image
+            found.load()
+            return found if found.mode == "RGB" else found.convert("RGB")  # which would copy an RGB image
     except Exception as error:  # a decoder can raise almost any error for a damaged file
         if isinstance(error, OSError) and error.strerror:  # an error of the file system, not of a decoder
             raise UserError(f"{path} cannot be read ({error.strerror}); check its permissions or remove it") from error

@@ -12,10 +12,12 @@ import subprocess
 import sys
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import pytest
 
 from ctxgcd import __version__, api
+from ctxgcd.catalogue.entries import MODIFIERS, Modifier
 from ctxgcd.cli import completion
 from ctxgcd.cli.command import COMMANDS, parser
 from ctxgcd.config import Params
@@ -82,6 +84,35 @@ def test_difference_of_rows(params: Params) -> None:
     lines = [line.split() for line in ctxgcd("diff", *words).stdout.splitlines()]
     assert ["tau", "-", "1.0", "not", "in", "the", "paper"] in lines
     assert json.loads(ctxgcd("diff", *words, "--json").stdout)["tau"] == {"first": None, "second": 1.0}
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "benchmark", "expected"),
+    [
+        ("simgcd", "simgcd+new_by=kmeans", "cub", {"new_by": ("classifier", "kmeans")}),
+        ("simgcd+loss_group=64", "simgcd", "cub", {"loss_group": (64, 0)}),
+        ("simgcd", "simgcd+loss_group=0", "imagenet_1k", {"loss_group": (128, 0)}),
+        ("full-paper+neighbour_lists=released", "full-paper", "cub", {"neighbour_lists": ("released", "paper")}),
+        ("simgcd+louder", "simgcd", "cub", {"modifiers": (["louder"], [])}),
+    ],
+)
+def test_a_value_at_its_default_is_shown(
+    params: Params,
+    first: str,
+    second: str,
+    benchmark: str,
+    expected: dict[str, tuple[Any, Any]],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setitem(MODIFIERS, "louder", Modifier("Louder", "x.Louder"))
+    assert differences(params, first, second, benchmark) == expected
+
+
+def test_a_default_that_the_other_row_does_not_read_is_shown(params: Params) -> None:
+    found = differences(params, "gcd", "full-paper", "cub")
+    assert (found["new_by"], found["neighbour_lists"]) == ((None, "classifier"), (None, "paper"))
+    assert "loss_group" not in found  # both read it, at the same value
+    assert differences(params, "kmeans", "gcd", "cub")["loss_group"] == (None, 0)
 
 
 LISTED = "discover, predict, export, evaluate, diff, completion"

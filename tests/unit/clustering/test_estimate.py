@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from numpy.typing import NDArray
+from scipy.optimize import minimize_scalar
 
 from ctxgcd.clustering.estimate import estimate_k, estimate_to
 from ctxgcd.clustering.kmeans import kmeans
@@ -41,6 +42,22 @@ def test_separate_classes_are_counted() -> None:
     assert max(tried) <= 200
     longer = features * np.arange(1, 601)[:, None]  # directions count, lengths do not
     assert estimate_k(longer, labelled_half(truth, 15), **HOW | {"most": 200}) == (k, tried)
+
+
+@pytest.mark.parametrize("seed", [0, 2])
+def test_the_search_rounds_its_points_and_the_smallest_best_k_tried_is_returned(seed: int) -> None:
+    features, truth = blobs(10, 12, seed)
+    k, tried = estimate_k(features, labelled_half(truth, 7), **HOW | {"most": 60})
+    points: list[float] = []
+
+    def loss(point: float) -> float:
+        points.append(point)
+        return -tried[round(point)]
+
+    minimize_scalar(loss, bounds=(8, 60), method="bounded", options={"xatol": 0.5})
+    assert {round(point) for point in points} == tried.keys()  # each rounded; truncated, other K would be tried
+    assert {int(point) for point in points} != tried.keys()
+    assert k == min(n for n in tried if tried[n] == max(tried.values()))
 
 
 def test_only_labels_of_d_l_are_scored() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import pickle
@@ -287,3 +288,16 @@ def test_a_full_disk_is_reported_in_one_line_and_keeps_the_part(tmp_path: Path) 
     assert lines(tmp_path / ".store.journal") == 2
     whole = pack("cub", tmp_path / "images", names, 24, tmp_path / "whole.npz", 1)
     assert pack("cub", tmp_path / "images", names, 24, tmp_path / "store.npz", 1) == whole
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_the_digest_is_that_of_the_shapes_and_pixels_of_each_chunk(tmp_path: Path, workers: int) -> None:
+    names = write(tmp_path / "images", CHUNK + 2, side=5)
+    found = pack("cub", tmp_path / "images", names, 5, tmp_path / "store.npz", workers)
+    arrays = [np.asarray(Image.open(tmp_path / "images" / name)) for name in names]  # of 5 x 5 to 5 x 7 pixels
+    chunks = ""
+    for chunk in (arrays[:CHUNK], arrays[CHUNK:]):
+        shapes = json.dumps([[array.shape[0], array.shape[1]] for array in chunk]).encode()
+        chunks += hashlib.sha256(shapes + b"".join(array.tobytes() for array in chunk)).hexdigest()
+    assert found == hashlib.sha256(chunks.encode()).hexdigest()
+    assert pixels_file(tmp_path / "store.npz").read_bytes() == b"".join(array.tobytes() for array in arrays)

@@ -80,7 +80,9 @@ def test_cut_is_the_pil_pipeline(packed: Path, crop: int) -> None:
         assert torch.equal(found[row], NORMALISE(F.hflip(image) if flip else image))
 
 
-def test_train_view_is_the_pil_pipeline_for_its_draws(packed: Path) -> None:
+@pytest.mark.parametrize("jitter", [None, transforms.ColorJitter()])
+def test_train_view_is_the_pil_pipeline_for_its_draws(packed: Path, jitter: transforms.ColorJitter | None) -> None:
+    """Also with the published code's ColorJitter() without arguments, which changes no pixel."""
     crop, cropper = 32, cropper_of(packed, 32)
     ids = torch.randint(0, len(SHAPES), (50,), generator=torch.Generator().manual_seed(0))
     found = cropper.train_view(ids, Stream(generator(3, "views", 1)))
@@ -89,7 +91,8 @@ def test_train_view_is_the_pil_pipeline_for_its_draws(packed: Path) -> None:
         image = pil(packed, i)
         width, height = image.size
         image = F.crop(image, int(down * (height - crop + 1)), int(right * (width - crop + 1)), crop, crop)
-        assert torch.equal(found[row], NORMALISE(F.hflip(image) if flip < 0.5 else image))
+        image = F.hflip(image) if flip < 0.5 else image
+        assert torch.equal(found[row], NORMALISE(jitter(image) if jitter else image))
 
 
 def test_train_views_reach_the_whole_image(packed: Path) -> None:

@@ -17,7 +17,7 @@ from tests.helpers.places import ENVIRONMENT
 
 pytestmark = pytest.mark.slow
 
-VARIANTS = ("paper", "released", "mended", "staged")
+VARIANTS = ("paper", "released", "mended", "staged", "grouped")
 
 # A training of a tiny ViT on random images, as in train.run; each process writes its final state to a file.
 SCRIPT = """
@@ -65,7 +65,9 @@ def train(out, epochs, variant, processes, device):
     backbone = cut(net, 1)
     heads = {"projector_width": 16, "projection_dim": 8}
     p = parameters(batch_size=7, epochs=epochs, seed=3, lr=0.02, T_warm=0, **heads)
-    method = Staged(p) if variant == "staged" else Full(p | {"variant": variant})
+    # Three groups of three images: the second has images of both processes.
+    changes = {"staged": {}, "grouped": {"batch_size": 9, "loss_group": 3}}.get(variant, {"variant": variant})
+    method = (Staged if variant == "staged" else Full)(p | changes)
     labels = torch.where(torch.arange(30) % 3 == 0, torch.arange(30) % 2, -1)
     network = method.network(backbone.tail, backbone.dim, 2)
     with torch.no_grad():

@@ -274,11 +274,13 @@ def test_undecodable_image_is_named(tmp_path: Path) -> None:
             open_rgb(tmp_path / name)
 
 
-@pytest.mark.parametrize("mode", ["L", "CMYK", "P", "RGBA", "1"])
+@pytest.mark.parametrize("mode", ["L", "CMYK", "P", "RGB", "RGBA", "1"])
 def test_any_mode_becomes_rgb(tmp_path: Path, mode: str) -> None:
     image = Image.new("RGB", (8, 6), (200, 30, 30)).convert(mode)
     image.save(tmp_path / "image.tiff")
-    assert (open_rgb(tmp_path / "image.tiff").mode, open_rgb(tmp_path / "image.tiff").size) == ("RGB", (8, 6))
+    for as_seen in (False, True):
+        found = open_rgb(tmp_path / "image.tiff", as_seen)
+        assert (found.mode, found.size, found.tobytes()) == ("RGB", (8, 6), image.convert("RGB").tobytes())
 
 
 def test_exif_rotation_is_not_applied(tmp_path: Path) -> None:
