@@ -70,6 +70,12 @@ def resolve(params: Params, benchmark: str, row: str, seed: int) -> dict[str, An
         )
     if fault := size_fault(params.backbones[backbone].model, protocol.crop, protocol.resize):
         raise UserError(f"{where}: crop is {protocol.crop}, but {fault}")
+    used = params.backbones[backbone].blocks
+    if protocol.tail == "blocks" and used and protocol.tail_blocks > used:
+        raise UserError(
+            f"{where}: tail_blocks is {protocol.tail_blocks}, but only {used} blocks of {backbone} are used; give at "
+            f"most {used}"
+        )
     values = without_defaults(Protocol, protocol.model_dump())
     for of, section in method.sections.items():
         found = values_of(params, of, settings_name, benchmark)

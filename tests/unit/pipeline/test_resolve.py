@@ -217,6 +217,14 @@ def test_a_crop_that_patches_do_not_divide_is_refused(committed: dict[str, Any],
     )
 
 
+def test_a_tail_has_at_most_the_blocks_that_are_used(params: Params) -> None:
+    assert resolve(params, "cub50_vit", "simgcd+tail_blocks=11", 0)["tail_blocks"] == 11
+    assert error_of(lambda: resolve(params, "cub50_vit", "simgcd+tail_blocks=12", 0)) == (
+        "benchmark cub50_vit, row simgcd+tail_blocks=12: tail_blocks is 12, but only 11 blocks of dinov2_vits14_focus "
+        "are used; give at most 11"
+    )
+
+
 def test_a_row_with_an_unknown_backbone_is_refused(params: Params) -> None:
     sentence = error_of(lambda: resolve(params, "cub", "simgcd+backbone=dinov2_vitb16", 0))
     assert sentence.startswith("row 'simgcd+backbone=dinov2_vitb16': unknown backbone 'dinov2_vitb16'; did you mean")
