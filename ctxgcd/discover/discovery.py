@@ -57,7 +57,6 @@ PACKING = (
 )  # modules that steps start from, as pipeline/code.py
 FEATURES = ("ctxgcd.models.features", "ctxgcd.training.load", "ctxgcd.models.weights")
 TRAINING_CODE = (*PACKING, *FEATURES, "ctxgcd.training.train")
-NAMED = 5  # unreadable images in the note before the training
 COLUMNS = ["path", "class", "name", "confidence", "nearest", "score"]
 
 
@@ -99,7 +98,7 @@ class _Work:
         undecodable = left_out(store)
         if unreadable := misnamed(self.folder) | undecodable:
             notes.append(
-                f"{counted(len(unreadable), 'image')} cannot be read: {listed(unreadable, NAMED)}; see unreadable.csv"
+                f"{counted(len(unreadable), 'image')} cannot be read: {listed(unreadable)}; see unreadable.csv"
             )
             print(f"note: {notes[-1]}", flush=True)
         split = make_split([path for path in paths if path not in undecodable], of)

@@ -78,9 +78,11 @@ def _require_size(net: nn.Module, model: str, crop: int) -> None:
     try:
         net.eval()(torch.zeros(1, 3, crop, crop))
     except (AssertionError, RuntimeError, ValueError) as error:
-        size, reason = timm.get_pretrained_cfg_value(model, "input_size")[-1], " ".join(str(error).split())
+        of, reason = timm.get_pretrained_cfg(model), " ".join(str(error).split())
+        assert of is not None  # every timm model has one
         raise UserError(
-            f"{model} cannot read images of {crop} x {crop} pixels ({reason}); give {size} pixels, or another model"
+            f"{model} cannot read images of {crop} x {crop} pixels ({reason}); give {of.input_size[-1]} pixels, or "
+            "another model"
         ) from None
 
 

@@ -256,8 +256,8 @@ def _forms(names: Iterable[str]) -> dict[str, list[str]]:
     return forms
 
 
-def listed(names: Iterable[str], most: int = SHOWN) -> str:
-    """Return up to `most` quoted names and the number of further ones; bytes that are not UTF-8 are escaped."""
+def listed(names: Iterable[str]) -> str:
+    """Return up to SHOWN quoted names and the number of further ones; bytes that are not UTF-8 are escaped."""
     left = iter(names)
-    text = ", ".join(f"'{shown(name)}'" for name in islice(left, most))
+    text = ", ".join(f"'{shown(name)}'" for name in islice(left, SHOWN))
     return f"{text} and {more:,} more" if (more := sum(1 for _ in left)) else text
