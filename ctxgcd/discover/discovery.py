@@ -48,6 +48,7 @@ from ctxgcd.training.load import load_backbone, open_cropper
 from ctxgcd.training.train import run
 from ctxgcd.training.views import BATCH
 from ctxgcd.utils.files import clear_unfinished, read_object, read_rows, replacing, write_rows, write_text
+from ctxgcd.utils.user_tables import listed
 
 TRAINING = 3, 20_000_000  # times the backbone's weights and bytes: two checkpoints, the run twice, and the results
 PACKING = (
@@ -62,8 +63,8 @@ COLUMNS = ["path", "class", "name", "confidence", "nearest", "score"]
 def discover(request: Request) -> dict[str, Any]:
     """Run a discovery; see api.discover."""
     output = request.output
-    output.claim()
-    with owned(output.work), borrowed_devices(1) as [device]:
+    created = output.claim()
+    with owned(output.work), output.undone_if_refused(created), borrowed_devices(1) as [device]:
         output.begin()
         for line in request.notes:
             print(f"note: {line}", flush=True)
@@ -96,7 +97,9 @@ class _Work:
         digest = pack("folder", self.folder, paths, v["resize"], store, cores(), leave_out=True)
         undecodable = left_out(store)
         if unreadable := misnamed(self.folder) | undecodable:
-            notes.append(f"{counted(len(unreadable), 'image')} cannot be read; see unreadable.csv")
+            notes.append(
+                f"{counted(len(unreadable), 'image')} cannot be read: {listed(unreadable)}; see unreadable.csv"
+            )
             print(f"note: {notes[-1]}", flush=True)
         split = make_split([path for path in paths if path not in undecodable], of)
         names = set(split["class_name"]) - {""}

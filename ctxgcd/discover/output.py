@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -16,6 +16,7 @@ from ctxgcd.errors import UserError
 from ctxgcd.utils.files import on_disk, read_object, require_space, require_writable, write_text
 
 RECORD = "asked.json"  # in OUT/work: the request whose results are in OUT
+LOCK = "lock"  # in OUT/work: the file of training.checkpoint.owned
 MADE = ("place", "files", "facts", "code")  # keys of the record in addition to those of the request
 MODEL = "model.pt"  # in OUT/model
 OPTIONS = {
@@ -64,10 +65,12 @@ class Output:
         require_writable(self.out / RESULTS[0])
         require_writable(self.work / RECORD)
 
-    def claim(self) -> None:
-        """Record this request in a new folder."""
+    def claim(self) -> list[Path]:
+        """Record this request in a new folder; return the folders that were created, the innermost first."""
+        absent = [folder for folder in (self.work, *self.work.parents) if not folder.exists()]
         if not (self.work / RECORD).is_file():
             write_text(self.work / RECORD, json.dumps(self.request, indent=1) + "\n")
+        return absent
 
     def begin(self) -> None:
         """Complete a replacement that was killed, delete incomplete files, and report if OUT has another request.
@@ -79,7 +82,7 @@ class Output:
         before = self._held()
         if self._is_own(before):
             return
-        if not any(self.work.glob("images-*")):  # nothing was computed yet
+        if self._is_unused():
             write_text(self.work / RECORD, json.dumps(self.request, indent=1) + "\n")
             return
         changed = [key for key in self.request if before.get(key) != self.request[key]]
@@ -88,6 +91,23 @@ class Output:
             f"{self.out} contains a discovery with different {', '.join(names)}; it is kept until this one is complete",
             flush=True,
         )
+
+    @contextmanager
+    def undone_if_refused(self, created: Sequence[Path]) -> Iterator[None]:
+        """Delete what `claim` created if the block raises UserError before anything is computed.
+
+        Only the process that owns OUT/work may use it.
+        """
+        try:
+            yield
+        except UserError:
+            if self._is_unused():
+                with suppress(OSError):
+                    for file in (RECORD, LOCK):
+                        (self.work / file).unlink(missing_ok=True)
+                    for folder in created:
+                        folder.rmdir()
+            raise
 
     def folder(self, path: Path) -> Path:
         """Create a folder in OUT/work, and delete similar folders that neither this nor the recorded request uses."""
@@ -137,6 +157,10 @@ class Output:
         finally:
             self._delete_new()
         self._replace()
+
+    def _is_unused(self) -> bool:
+        """Return whether nothing was computed in OUT/work yet."""
+        return not any(self.work.glob("images-*")) and "files" not in self._held()
 
     def _delete_new(self) -> None:
         with on_disk(new := self.work / "new"):

@@ -13,6 +13,7 @@ from ctxgcd.catalogue.entries import METHODS
 from ctxgcd.catalogue.sections import Closed, without_defaults
 from ctxgcd.config import Backbone, Estimate, MethodValues, Protocol, validated
 from ctxgcd.errors import UserError, nearest
+from ctxgcd.models.pretrained import size_fault
 from ctxgcd.pipeline.rows import parse_row, refuse
 
 FILE = Path(__file__).parent / "presets.yaml"
@@ -74,6 +75,8 @@ def chosen(name: str, backbone: str | None, weights: str | None, size: int | Non
         if not SIZES[0] <= size <= SIZES[1]:
             raise UserError(f"--size is {size}; give {SIZES[0]} to {SIZES[1]:,} pixels")
         protocol |= {"resize": round(size * protocol["resize"] / protocol["crop"]), "crop": size}
+        if fault := size_fault(entry.model, size, SIZES[1]):
+            raise UserError(f"--size is {size}, but {fault}")
     read = without_defaults(Protocol, validated(Protocol, protocol, f"--preset {name}").model_dump())
     if read.get("tail") == "adapter":
         del read["tail_blocks"]

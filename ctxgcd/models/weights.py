@@ -53,9 +53,11 @@ def prepare(model: str, weights: str, crop: int, out: Path, sha256: str = "") ->
         sha256: SHA-256 of the file; empty if unknown.
 
     Returns:
-        SHA-256 of names, shapes and values. Raises UserError if weights are missing or do not fit.
+        SHA-256 of names, shapes and values. Raises UserError if weights are missing or do not fit, or if the model
+        reads only images of another size.
     """
     net = build(model, crop)
+    _require_size(net, model, crop)
     what = f"weights '{weights}' for {model} on images of {crop} pixels"
     if weights in ("hub", "package"):
         state = _from_hub(model, crop) if weights == "hub" else _from_package(model, net, sha256)
@@ -69,6 +71,19 @@ def prepare(model: str, weights: str, crop: int, out: Path, sha256: str = "") ->
             return digest
     save(out, state)
     return digest
+
+
+@torch.no_grad()
+def _require_size(net: nn.Module, model: str, crop: int) -> None:
+    try:
+        net.eval()(torch.zeros(1, 3, crop, crop))
+    except (AssertionError, RuntimeError, ValueError) as error:
+        of, reason = timm.get_pretrained_cfg(model), " ".join(str(error).split())
+        assert of is not None  # every timm model has one
+        raise UserError(
+            f"{model} cannot read images of {crop} x {crop} pixels ({reason}); give {of.input_size[-1]} pixels, or "
+            "another model"
+        ) from None
 
 
 def _digest(state: dict[str, Tensor]) -> str:

@@ -55,16 +55,16 @@ class Available:
         """Return one line for each missing benchmark. Raises UserError if no benchmark is available."""
         if not any(self.tables.values()):
             raise UserError(
-                f"{TARGET}: no benchmark of all_tables has data or finished runs; run `snakemake check_data` to see "
-                "how to get the data"
+                f"{TARGET}: no benchmark of all_tables has its data and weights, or finished runs; run `snakemake "
+                "check_data` to see how to get them"
             )
         lines = [f"not available: {benchmark}: {problem}" for benchmark, problem in self.absent.items()]
-        how = "Run `snakemake check_data` to see how to get the missing data."
+        how = "Run `snakemake check_data` to see how to get what is missing."
         return "\n".join([*lines, how] if lines else ["All benchmarks are available."])
 
 
 def available(params: Params, problem_of: Callable[[str], str]) -> Available:
-    """Find the benchmarks of `all_tables` with data or, if the data is missing, with finished runs.
+    """Find the benchmarks of `all_tables` with data and weights or, if these are missing, with finished runs.
 
     problem_of: returns what a benchmark lacks before its runs can start, or an empty string.
     """

@@ -11,7 +11,7 @@ from ctxgcd.catalogue.entries import METHODS, MODIFIERS, Entry, Modifier
 from ctxgcd.catalogue.sections import without_defaults
 from ctxgcd.config import Backbone, Benchmark, Own, Params, Protocol, completed, validated
 from ctxgcd.errors import UserError
-from ctxgcd.models.pretrained import weights_fingerprint
+from ctxgcd.models.pretrained import size_fault, weights_fingerprint
 from ctxgcd.pipeline.classes import assumed_k
 from ctxgcd.pipeline.data_fingerprint import data_fingerprint
 from ctxgcd.pipeline.identity import ESTIMATED
@@ -67,6 +67,14 @@ def resolve(params: Params, benchmark: str, row: str, seed: int) -> dict[str, An
         raise UserError(
             f"row '{row}': the tail is an adapter after the whole backbone, so tail_blocks is not read; leave it "
             "out, or add tail=blocks"
+        )
+    if fault := size_fault(params.backbones[backbone].model, protocol.crop, protocol.resize):
+        raise UserError(f"{where}: crop is {protocol.crop}, but {fault}")
+    used = params.backbones[backbone].blocks
+    if protocol.tail == "blocks" and used and protocol.tail_blocks > used:
+        raise UserError(
+            f"{where}: tail_blocks is {protocol.tail_blocks}, but only {used} blocks of {backbone} are used; give at "
+            f"most {used}"
         )
     values = without_defaults(Protocol, protocol.model_dump())
     for of, section in method.sections.items():

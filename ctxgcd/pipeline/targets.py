@@ -11,6 +11,7 @@ from ctxgcd.benchmarks.readers.registry import READERS
 from ctxgcd.catalogue.entries import METHODS
 from ctxgcd.config import Own, Params, completed
 from ctxgcd.errors import UserError, nearest
+from ctxgcd.models.packages import missing
 from ctxgcd.pipeline.classes import old_classes
 from ctxgcd.pipeline.identity import ESTIMATED
 from ctxgcd.pipeline.paths import (
@@ -23,7 +24,7 @@ from ctxgcd.pipeline.paths import (
     summary_file,
     table_files,
 )
-from ctxgcd.pipeline.resolve import resolve
+from ctxgcd.pipeline.resolve import backbone_name, resolve
 from ctxgcd.pipeline.rows import parse_row, refuse
 from ctxgcd.pipeline.runs import Run, read_seed
 from ctxgcd.pipeline.tables import all_tables, runs_of, shown_run, table_benchmarks, table_runs
@@ -128,6 +129,10 @@ def check(params: Params, words: Sequence[str]) -> list[str]:
         resolved = _possible(params, benchmark, row)
         if text := METHODS[resolved["method"]].warning(completed(resolved)):
             warnings.append(f"{benchmark}/{row}: {text}")
+    for name in dict.fromkeys(backbone_name(params, *run) for run in sorted(runs)):
+        backbone = params.backbones[name]
+        if backbone.weights == "package" and (text := missing(backbone.model)):
+            warnings.append(f"weights of {name}: {text}")
     return warnings
 
 

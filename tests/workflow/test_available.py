@@ -50,7 +50,7 @@ def snakemake(project: Path, *words: str) -> tuple[int, str]:
 def test_without_any_benchmark_the_call_is_refused(project: Path) -> None:
     code, output = snakemake(project, "available_tables")
     assert code != 0
-    assert "error: available_tables: no benchmark of all_tables has data or finished runs" in output
+    assert "error: available_tables: no benchmark of all_tables has its data and weights, or finished runs" in output
     assert "Traceback" not in output
     assert "Building DAG" not in output
 

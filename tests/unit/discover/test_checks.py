@@ -38,13 +38,27 @@ def test_one_labelled_class_with_few_images(place: Place, tmp_path: Path) -> Non
         ({"backbone": "efficientnet_lite0"}, "do not fit"),
         ({"size": 4}, "--size is 4; give 8 to 1,024 pixels"),
         ({"size": 5000}, "--size is 5000; give 8 to 1,024 pixels"),
+        (
+            {"backbone": "vit_tiny_patch16_224", "size": 36},
+            "--size is 36, but vit_tiny_patch16_224 divides images into patches of 16 x 16 pixels; give 32 or 48$",
+        ),
+        ({"backbone": "vit_small_patch14_dinov2.lvd142m", "size": 1023}, "14 x 14 pixels; give 1022$"),
         ({"seed": -1}, "--seed is -1; give an integer from 0 to 4294967295"),
         ({"seed": 2**32}, "--seed is 4294967296; give an integer from 0 to 4294967295"),
     ],
 )
 def test_options_that_cannot_be_used(place: Place, tmp_path: Path, changes: dict[str, Any], problem: str) -> None:
     with pytest.raises(UserError, match=problem):
-        place.discover(str(tmp_path / "out"), **changes)
+        place.discover(str(tmp_path / "new/out"), **changes)
+    assert not any(tmp_path.iterdir())
+
+
+def test_a_refused_call_keeps_what_was_there(place: Place, tmp_path: Path) -> None:
+    """Weights that do not fit are found in OUT/work, which is created for it; an empty OUT of the user stays."""
+    (tmp_path / "out").mkdir()
+    with pytest.raises(UserError, match="do not fit"):
+        place.discover(str(tmp_path / "out"), backbone="vit_tiny_patch16_224")
+    assert not any((tmp_path / "out").iterdir())
 
 
 def test_the_weight_of_equal_sizes(place: Place, tmp_path: Path) -> None:

@@ -227,7 +227,7 @@ def test_names_that_cannot_be_stored_in_a_table(place: Place, out: Path, tmp_pat
     labels = place.labels("path,class\n0.png,x\n")
     found = place.discover(str(tmp_path / "out"), folder=photos, labels=labels, classes=2)
     assert (found["images"], found["unreadable"]) == (3, 3)
-    assert "3 images cannot be read; see unreadable.csv" in found["notes"]
+    assert r"3 images cannot be read: 'a\rb.png', 'k\xe4fer.png', '\xe4/3.png'; see unreadable.csv" in found["notes"]
     unreadable = table(tmp_path / "out/unreadable.csv").set_index("path")["reason"].to_dict()
     assert unreadable == {
         "\\xe4/3.png": "its name is not UTF-8; rename it",

@@ -365,6 +365,15 @@ def test_patches_of_another_size_are_refused(state: dict[str, Tensor], tmp_path:
     assert "1 other shapes (patch_embed.proj.weight)" in error_of(lambda: from_file(tmp_path / "a.pth"))
 
 
+def test_a_model_for_images_of_another_size_is_refused(tmp_path: Path) -> None:
+    torch.save(timm.create_model("test_vit3", num_classes=0).state_dict(), tmp_path / "a.pth")
+    assert error_of(lambda: from_file(tmp_path / "a.pth", "test_vit3", 32)) == (
+        "test_vit3 cannot read images of 32 x 32 pixels (Input height (32) doesn't match model (160).); give 160 "
+        "pixels, or another model"
+    )
+    from_file(tmp_path / "a.pth", "test_vit3", 160)
+
+
 @torch.no_grad()
 def test_package_weights(tmp_path: Path) -> None:
     """All keys of timm's model are filled, and the features of images differ."""

@@ -102,7 +102,7 @@ def test_an_unknown_reader_is_refused(committed: dict[str, Any]) -> None:
 
 
 def test_overrides_reach_images_and_features_too(committed: dict[str, Any]) -> None:
-    committed["benchmarks"]["fashion"]["overrides"] = {"resize": 40, "crop": 36, "backbone": "dino_vitb16"}
+    committed["benchmarks"]["fashion"]["overrides"] = {"resize": 40, "crop": 32, "backbone": "dino_vitb16"}
     params = parse(committed)
     shared, run = protocol_of(params, "fashion"), resolve(params, "fashion", "simgcd", 0)
     assert (shared.resize, shared.crop, shared.backbone) == (run["resize"], run["crop"], "dino_vitb16")
@@ -204,6 +204,25 @@ def test_a_row_sets_its_backbone_as_the_benchmark_would(committed: dict[str, Any
     assert of_row["model"] == "vit_base_patch14_dinov2.lvd142m"
     assert of_row["weights"] == f"sha256:{committed['backbones']['dinov2_vitb14']['sha256']}"
     assert identity(of_row) != identity(resolve(params, "cub", row, 0))
+
+
+@pytest.mark.parametrize(("crop", "sides"), [(96, "84 or 98"), (105, "98"), (13, "14")])
+def test_a_crop_that_patches_do_not_divide_is_refused(committed: dict[str, Any], crop: int, sides: str) -> None:
+    """The pixels after the last whole patch would be ignored. Models without patches take any crop."""
+    params = edited(committed, "benchmarks.cifar10_12k.overrides", {"resize": 110, "crop": crop})
+    resolve(params, "cifar10_12k", "simgcd", 0)
+    assert error_of(lambda: resolve(params, "cifar10_12k", "simgcd+backbone=dinov2_vits14", 0)) == (
+        f"benchmark cifar10_12k, row simgcd+backbone=dinov2_vits14: crop is {crop}, but "
+        f"vit_small_patch14_dinov2.lvd142m divides images into patches of 14 x 14 pixels; give {sides}"
+    )
+
+
+def test_a_tail_has_at_most_the_blocks_that_are_used(params: Params) -> None:
+    assert resolve(params, "cub50_vit", "simgcd+tail_blocks=11", 0)["tail_blocks"] == 11
+    assert error_of(lambda: resolve(params, "cub50_vit", "simgcd+tail_blocks=12", 0)) == (
+        "benchmark cub50_vit, row simgcd+tail_blocks=12: tail_blocks is 12, but only 11 blocks of dinov2_vits14_focus "
+        "are used; give at most 11"
+    )
 
 
 def test_a_row_with_an_unknown_backbone_is_refused(params: Params) -> None:

