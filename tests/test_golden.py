@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import os
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,9 +21,12 @@ from ctxgcd.losses.cross_entropy import cross_entropy
 from ctxgcd.losses.distill import distill
 from ctxgcd.losses.entropy import entropy_gap
 from ctxgcd.losses.info_nce import info_nce
+from ctxgcd.losses.labelled_cross_entropy import labelled_cross_entropy
 from ctxgcd.losses.pairs import mutual_same_label, released_pairs
+from ctxgcd.losses.ranking import consistency, pair_bce, same_top, with_truth
 from ctxgcd.losses.sup_con import sup_con
 from ctxgcd.methods.optimiser import parameter_groups
+from ctxgcd.methods.rsplus import ramp_up, step_lr
 from ctxgcd.methods.schedules import cosine_lr, teacher_temperature
 from ctxgcd.models.heads import CosineClassifier, Projector
 
@@ -40,6 +44,13 @@ def load(name: str) -> list[dict[str, Any]]:
     path = GOLDEN / name
     content = json.loads(path.read_text()) if path.is_file() else []
     return content["losses"] if isinstance(content, dict) else content
+
+
+def compared(section: str) -> list[dict[str, Any]]:
+    """Return the cases of a section of compared.json; none if it is missing."""
+    path = GOLDEN / "compared.json"
+    cases = json.loads(path.read_text()).get(section, []) if path.is_file() else []
+    return [cases] if isinstance(cases, dict) else cases
 
 
 def by_seed(case: dict[str, Any]) -> str:
@@ -168,3 +179,68 @@ def test_training_trace(case: dict[str, Any]) -> None:
         assert found == pytest.approx([expected["sum"], expected["norm"], *expected["first"]], rel=tolerance, abs=0), (
             name
         )
+
+
+# -- compared methods --------------------------------------------------------------------------------------
+
+
+def norms(loss: Tensor, *inputs: Tensor) -> list[float]:
+    """Return the norm of the gradient with respect to each input."""
+    return [float(grad.norm()) for grad in torch.autograd.grad(loss, inputs, retain_graph=True)]
+
+
+def agree(found: dict[str, Any], case: dict[str, Any]) -> None:
+    """Compare floats to a relative error of 1e-10, and counts exactly."""
+    numbers = {name: value.item() if isinstance(value, Tensor) else value for name, value in found.items()}
+    assert numbers == pytest.approx({name: case[name] for name in found}, rel=1e-10, abs=1e-14)
+
+
+@pytest.mark.parametrize("case", compared("rs"), ids=by_seed)
+def test_rs(case: dict[str, Any]) -> None:
+    batch, old, k, draw = case["batch"], case["old"], case["topk"], np.random.RandomState(case["seed"])
+    classes = old + case["new"]
+    group = draw.randint(0, case["groups"], batch)
+    drawn = 2 * draw.randn(case["groups"], case["dim"])[group] + 0.15 * draw.randn(batch, case["dim"])
+    features, first = torch.from_numpy(drawn), torch.from_numpy(2 * draw.randn(batch, classes))
+    second = first + 0.5 * torch.from_numpy(draw.randn(batch, classes))
+    view_1, view_2 = first.requires_grad_(), second.requires_grad_()
+    labels = torch.from_numpy(draw.randint(0, old, batch))
+    labelled = at_least_two(draw.rand(batch) < 0.5)
+    labels = labels.where(labelled, torch.tensor(-1))
+    ramped = ramp_up(case["epoch"], case["rampup_coefficient"], case["rampup_length"])
+    unlabelled, of_old, of_new = ~labelled, slice(None, old), slice(old, None)
+    same = same_top(features[unlabelled], k)
+    bce = pair_bce(view_1[unlabelled, of_new], view_2[unlabelled, of_new], same)
+    mse = [consistency(view_1[:, of], view_2[:, of]) / 2 for of in (of_old, of_new)]
+    ce = labelled_cross_entropy(view_1[:, of_old], labels)
+    found = {"positive_pairs_unlabelled": int(same.sum()), "bce": bce, "ce": ce, "consistency": sum(mse), "w": ramped}
+    found["loss"] = ce + bce + ramped * sum(mse)
+    found["grad_norm_view1"], found["grad_norm_view2"] = norms(found["loss"], view_1, view_2)
+    [found["grad_norm_bce_view1"]] = norms(bce, view_1)
+    agree(found, case["two_heads"])
+    raw, absolute = same_top(features, k), same_top(features, k, absolute=True)
+    truth = with_truth(raw, labels)
+    counts = {"raw": raw, "absolute": absolute, "raw_with_truth": truth}
+    found = {f"positive_pairs_{name}": int(pairs.sum()) for name, pairs in counts.items()}
+    found |= {
+        f"bce_{name}": pair_bce(view_1, view_2, pairs)
+        for name, pairs in (("released", raw), ("truth", truth), ("absolute", absolute))
+    }
+    found |= {"ce": labelled_cross_entropy(view_1, labels), "ce_old_logits_only": ce}
+    found["consistency"] = consistency(view_1, view_2)
+    for name, prefix in (("released", "grad_norm"), ("truth", "grad_norm_truth")):
+        loss = found["ce"] + found[f"bce_{name}"] + ramped * found["consistency"]
+        found |= {f"loss_{name}": loss}
+        found[f"{prefix}_view1"], found[f"{prefix}_view2"] = norms(loss, view_1, view_2)
+    agree(found, case["rs_plus"])
+
+
+@pytest.mark.parametrize("schedules", compared("schedules"), ids=[""])
+def test_schedules(schedules: dict[str, Any]) -> None:
+    found = {"rs_plus_lr": partial(step_lr, lr=0.1, factor=0.1, drops=(85, 170))}
+    expected = {name: schedules[name] for name in found}
+    for name, ramped in schedules["rs_w"].items():
+        weight, epochs = map(float, name.split("/"))
+        found[name], expected[name] = partial(ramp_up, weight=weight, epochs=int(epochs)), ramped
+    for name, by_epoch in expected.items():
+        assert {e: found[name](int(e)) for e in by_epoch} == pytest.approx(by_epoch, rel=1e-10), name

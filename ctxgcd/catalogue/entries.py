@@ -31,6 +31,9 @@ TRAINING = (  # values of the protocol
     "threads",
 )
 
+# The same without the values that a method with a learning rate of its own has in its section.
+OWN_RATE = tuple(name for name in TRAINING if name not in ("lr", "lr_floor", "weight_decay"))
+
 
 @dataclass(frozen=True)
 class Term:
@@ -58,6 +61,7 @@ class Entry:
         terms: loss terms, in the order of tables and figures.
         variants: variant -> its named settings; empty if the method has no variants.
         ablated: letter -> term that a row can leave out (`-without-n`) or give the weight 0 (`-zero`, lambda_LETTER).
+        health: further columns of history.csv by which the method's mechanism is judged -> their names in figures.
         trains: whether the method trains a network; otherwise it clusters frozen features.
         ending: how the final classes are assigned.
         published: row -> key in the published results (tables/published.csv).
@@ -78,6 +82,7 @@ class Entry:
     terms: Mapping[str, Term] = field(default_factory=dict)
     variants: Mapping[str, str] = field(default_factory=dict)
     ablated: Mapping[str, str] = field(default_factory=dict)
+    health: Mapping[str, str] = field(default_factory=dict)
     trains: bool = True
     ending: Literal["classifier", "semi-supervised k-means", "own"] = "classifier"
     published: Mapping[str, str] = field(default_factory=dict)
@@ -131,6 +136,11 @@ def all_terms() -> dict[str, Term]:
     return {name: term for entry in METHODS.values() for name, term in entry.terms.items()}
 
 
+def all_health() -> dict[str, str]:
+    """Return the names in figures of the columns that all methods are judged by."""
+    return {name: title for entry in METHODS.values() for name, title in entry.health.items()}
+
+
 def _named(dotted: str) -> type[Any]:
     found: type[Any] = resolve_name(dotted)
     return found
@@ -175,6 +185,25 @@ class SimGCDValues(Contrastive):
     #: how the images that the classifier assigns to New classes are divided: by the classifier, or by k-means of their
     #: trained features
     new_by: Literal["classifier", "kmeans"] = "classifier"
+
+
+class RSPlusValues(Closed):
+    """Values of RS+; lr and weight_decay replace those of the protocol."""
+
+    lr: float = Field(gt=0)  #: learning rate of the first epoch, in place of the protocol's
+    lr_factor: float = Field(gt=0, le=1)  #: factor of the learning rate from each of the two epochs on
+    first_drop: int = Field(ge=1)  #: first epoch with lr * lr_factor
+    second_drop: int = Field(ge=1)  #: first epoch with lr * lr_factor^2
+    weight_decay: float = Field(ge=0)  #: weight decay of every parameter, in place of the protocol's
+    top_k: int = Field(ge=1)  #: number of largest dimensions that two images of a positive pair share
+    #: values that are ranked: `raw`, as in the GCD authors' script, or `absolute`
+    ranked: Literal["raw", "absolute"]
+    #: pairs of two labelled images: by `ranking`, as the GCD authors' script computes them, or by `truth`, as meant
+    labelled_pairs: Literal["ranking", "truth"]
+    ce_over: Literal["all", "old"]  #: logits in the cross-entropy of labelled images: `all` K, or those of Old classes
+    ce_weight: float = Field(ge=0)  #: weight of the cross-entropy
+    consistency_weight: float = Field(ge=0)  #: weight of the consistency of views after its ramp-up
+    ramp_epochs: int = Field(ge=1)  #: epochs over which the weight of the consistency increases
 
 
 class FullValues(Closed):
@@ -340,6 +369,20 @@ METHODS = {
         fault=_fault_of_full,
         too_few=_too_few_for_full,
         warning=_warning_for_full,
+    ),
+    "rsplus": Entry(
+        label="RS+",
+        cls="ctxgcd.methods.rsplus.RSPlus",
+        values=RSPlusValues,
+        shared=OWN_RATE,
+        terms={
+            "cls": _BASELINE["cls"],
+            "pair_bce": Term("pair BCE", r"pairs by ranking $\mathcal{L}_{bce}$"),
+            "consistency": Term("consistency", r"consistency of views $\mathcal{L}_{cons}$"),
+        },
+        health={"positive_pairs": "positive pairs in a step"},
+        published={"rsplus": "rs_plus"},
+        in_groups=True,
     ),
 }
 
