@@ -23,6 +23,7 @@ from ctxgcd.losses.entropy import entropy_gap
 from ctxgcd.losses.info_nce import info_nce
 from ctxgcd.losses.labelled_cross_entropy import labelled_cross_entropy
 from ctxgcd.losses.pairs import mutual_same_label, released_pairs
+from ctxgcd.losses.partners import negative_entropy, pair_similarity, partners
 from ctxgcd.losses.ranking import consistency, pair_bce, same_top, with_truth
 from ctxgcd.losses.sup_con import sup_con
 from ctxgcd.methods.optimiser import parameter_groups
@@ -233,6 +234,30 @@ def test_rs(case: dict[str, Any]) -> None:
         found |= {f"loss_{name}": loss}
         found[f"{prefix}_view1"], found[f"{prefix}_view2"] = norms(loss, view_1, view_2)
     agree(found, case["rs_plus"])
+
+
+@pytest.mark.parametrize("case", compared("orca"), ids=by_seed)
+def test_orca(case: dict[str, Any]) -> None:
+    batch, labelled, dim, draw = case["batch"], case["labelled"], case["dim"], np.random.RandomState(case["seed"])
+    base = draw.randn(batch, dim)
+    features = [torch.from_numpy(base + 0.2 * draw.randn(batch, dim)) for _ in range(2)]
+    prototypes = torch.from_numpy(draw.randn(case["classes"], dim))
+    view_1, view_2 = ((10 * cosines(of, prototypes)).requires_grad_() for of in features)
+    labels = torch.full((batch,), -1)
+    labels[:labelled] = torch.from_numpy(draw.randint(0, case["old"], labelled))
+    expected = torch.tensor(case["positives"])
+    drawn = torch.zeros(batch, batch).scatter(1, expected[:, None], 1.0)  # those of labelled images are given
+    partner = partners(features[0], labels, drawn)
+    assert partner.tolist() == case["positives"]
+    found = {
+        "ce_margin": labelled_cross_entropy(view_1, labels, 10 * min(case["uncertainty"], 0.5)),
+        "pairwise": pair_similarity(view_1, view_2, partner),
+        "entropy": -negative_entropy(view_1),
+    }
+    found["loss"] = found["ce_margin"] + found["pairwise"] - found["entropy"]
+    found["grad_norm_view1"], found["grad_norm_view2"] = norms(found["loss"], view_1, view_2)
+    unlabelled = view_1[labelled:].softmax(dim=1).amax(dim=1)
+    agree(found | {"mean_uncertainty_of_unlabelled_view1": 1 - unlabelled.mean()}, case)
 
 
 @pytest.mark.parametrize("schedules", compared("schedules"), ids=[""])

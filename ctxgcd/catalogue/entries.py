@@ -206,6 +206,14 @@ class RSPlusValues(Closed):
     ramp_epochs: int = Field(ge=1)  #: epochs over which the weight of the consistency increases
 
 
+class ORCAValues(Closed):
+    scale: float = Field(gt=0)  #: factor of the cosines in the logits, and of the margin
+    #: the largest margin: 0.5 in the released code; 1.0, as in the paper, never limits it
+    margin_limit: float = Field(ge=0, le=1)
+    pair_weight: float = Field(ge=0)  #: weight of the pairs
+    entropy_weight: float = Field(ge=0)  #: weight of the entropy of the mean prediction
+
+
 class FullValues(Closed):
     """Values of the full method; those that the paper does not give are marked in params.yaml."""
 
@@ -222,6 +230,14 @@ class FullValues(Closed):
     neighbour_lists: Literal["paper", "released"] = "paper"
     delta: float = Field(ge=0)  #: margin of L_n; in variant `paper` it only adds a constant
     tau: float = Field(gt=0)  #: temperature of L_c
+
+
+def _orca_pass(p: Values, epoch: int) -> int:
+    """Return the views of the pass over D^u before each epoch: at most one of each image.
+
+    With new views it is not counted, because only the tail computes the cached output of the trunk.
+    """
+    return int(p["view_bank"] > 0)
 
 
 def _projector_values(p: Values, dim: int) -> int:
@@ -383,6 +399,20 @@ METHODS = {
         health={"positive_pairs": "positive pairs in a step"},
         published={"rsplus": "rs_plus"},
         in_groups=True,
+    ),
+    "orca": Entry(
+        label="ORCA",
+        cls="ctxgcd.methods.orca.ORCA",
+        values=ORCAValues,
+        terms={
+            "cls": _BASELINE["cls"],
+            "pair": Term("pair", r"similar pairs $\mathcal{L}_{pair}$"),
+            "neg_entropy": Term("-H", r"entropy of the mean $-H(\bar{p})$"),
+        },
+        health={"margin": "margin", "partners_by_label": "share of partners by label"},
+        published={"orca": "orca"},
+        in_groups=True,
+        looked_at=_orca_pass,
     ),
 }
 

@@ -17,6 +17,7 @@ torch.set_num_threads(1)
 
 COMPARED = {  # row -> values with which each mechanism acts on the synthetic features
     "rsplus": {"top_k": 3, "first_drop": 1, "second_drop": 2, "ramp_epochs": 3},
+    "orca": {},
 }
 
 

@@ -12,12 +12,14 @@ from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from ctxgcd.losses.labelled_cross_entropy import labelled_cross_entropy
+from ctxgcd.losses.partners import negative_entropy, pair_similarity, partners
 from ctxgcd.losses.ranking import consistency, pair_bce, same_top, with_truth
 
 torch.set_num_threads(1)
 
 B, D, K, OLD = 6, 7, 5, 2
 LABELS = torch.tensor([0, 1, 0, -1, -1, -1])
+PARTNER = torch.tensor([2, 1, 0, 5, 5, 0])
 
 
 def rows(*shape: int, seed: int = 0) -> Tensor:
@@ -72,6 +74,29 @@ def slow_consistency(view_1: Tensor, view_2: Tensor) -> float:
     return 2 * mean([(a - b) ** 2 for i in range(len(p)) for a, b in zip(p[i], q[i], strict=True)])
 
 
+def slow_pair_similarity(view_1: Tensor, view_2: Tensor, partner: Tensor) -> float:
+    p, q = probabilities(view_1), probabilities(view_2)
+    return -mean([max(-100.0, math.log(dot(p[i], q[j]))) for i, j in enumerate(partner.tolist())])
+
+
+def slow_negative_entropy(logits: Tensor) -> float:
+    average = [max(1e-8, mean(list(column))) for column in zip(*probabilities(logits), strict=True)]
+    return sum(x * math.log(x) for x in average)
+
+
+def slow_partners(features: Tensor, labels: Tensor, drawn: Tensor) -> list[int]:
+    found, z = [], features.tolist()
+    for i, label in enumerate(labels.tolist()):
+        others = [j for j in range(len(z)) if j != i]
+        if label >= 0:
+            alike = [j for j in others if labels[j] == label]
+            found.append(max(alike, key=lambda j: (drawn[i, j], -j)) if alike else i)
+        else:
+            length = [math.sqrt(dot(row, row)) for row in z]
+            found.append(max(others, key=lambda j: (dot(z[i], z[j]) / length[i] / length[j], -j)))
+    return found
+
+
 # name: (loss of one differentiable tensor, that tensor, the loops' value)
 CASES: dict[str, tuple[Callable[[Tensor], Tensor], Tensor, Callable[[Tensor], float]]] = {
     "labelled_cross_entropy": (
@@ -85,6 +110,12 @@ CASES: dict[str, tuple[Callable[[Tensor], Tensor], Tensor, Callable[[Tensor], fl
         lambda x: slow_pair_bce(x[:B], x[B:], SAME),
     ),
     "consistency": (lambda x: consistency(x[:B], x[B:]), X, lambda x: slow_consistency(x[:B], x[B:])),
+    "pair_similarity": (
+        lambda x: pair_similarity(x[:B], x[B:], PARTNER),
+        X,
+        lambda x: slow_pair_similarity(x[:B], x[B:], PARTNER),
+    ),
+    "negative_entropy": (negative_entropy, X[:B], slow_negative_entropy),
 }
 
 
@@ -133,6 +164,38 @@ def test_a_probability_above_one_by_rounding_is_finite() -> None:
     assert pair_bce(many, many, torch.zeros(64, 64, dtype=torch.bool)).isfinite()
 
 
+# -- ORCA ------------------------------------------------------------------------------------------------
+
+
+def test_partners_are_drawn_by_label_or_nearest() -> None:
+    features, drawn = rows(40, D, seed=4), torch.rand(40, 40, generator=torch.Generator().manual_seed(5))
+    for labels in (torch.arange(40) % 5 - 1, torch.full((40,), -1), torch.arange(40), torch.zeros(40).long()):
+        assert partners(features, labels, drawn).tolist() == slow_partners(features, labels, drawn)
+    counts = [0, 0, 0, 0]
+    for seed in range(300):
+        drawn = torch.rand(4, 4, generator=torch.Generator().manual_seed(seed))
+        counts[int(partners(features[:4], torch.tensor([1, 1, 1, 1]), drawn)[0])] += 1
+    assert counts[0] == 0
+    assert min(counts[1:]) > 70  # uniform: 100 each
+
+
+def test_a_partner_of_equal_images_is_another_image() -> None:
+    """Ties are won by the lowest index, and an image is its own partner only if it is alone."""
+    features, nothing = torch.ones(3, D), torch.zeros(3, 3)
+    assert partners(features, torch.full((3,), -1), nothing).tolist() == [1, 0, 0]
+    assert partners(features, torch.tensor([0, 1, 1]), nothing).tolist() == [0, 2, 1]
+    for label in (-1, 0):
+        assert partners(features[:1], torch.tensor([label]), nothing[:1, :1]).tolist() == [0]
+
+
+def test_a_product_of_probabilities_that_underflows_is_clamped() -> None:
+    one, two = torch.zeros(1, 3), torch.zeros(1, 3)
+    one[0, 0], two[0, 1] = 800.0, 800.0
+    assert pair_similarity(one, two, torch.tensor([0])) == 100
+    one[0, 0], two[0, 1] = 90.0, 90.0  # the product is 1e-39, which float32 rounds
+    assert pair_similarity(one, two, torch.tensor([0])).item() == pytest.approx(90 - math.log(2), rel=1e-5)
+
+
 # -- degenerate batches ----------------------------------------------------------------------------------
 
 
@@ -140,7 +203,10 @@ def every_loss(x: Tensor, labels: Tensor) -> dict[str, Tensor]:
     """Return every differentiable term on logits of two views [2B, K], as a training step would call them."""
     one, two = x.chunk(2)
     same = with_truth(same_top(x.detach()[: len(labels)], 2), labels)
+    partner = partners(x.detach()[: len(labels)], labels, torch.zeros(len(labels), len(labels), device=x.device))
     return {
+        "pair_similarity": pair_similarity(one, two, partner),
+        "negative_entropy": negative_entropy(one),
         "labelled_cross_entropy": labelled_cross_entropy(one, labels, 3.0),
         "pair_bce": pair_bce(one, two, same),
         "consistency": consistency(one, two),

@@ -49,6 +49,7 @@ CHANGES: dict[str, dict[str, Any]] = {  # a value of each method's section that 
         **{"ranked": "absolute", "labelled_pairs": "truth", "ce_over": "old", "ce_weight": 0.5},
         **{"consistency_weight": 5.0, "ramp_epochs": 2},
     },
+    "orca": {"scale": 5.0, "margin_limit": 0.1, "pair_weight": 0.5, "entropy_weight": 0.5},
 }
 
 
