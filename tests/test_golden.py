@@ -26,10 +26,13 @@ from ctxgcd.losses.pairs import mutual_same_label, released_pairs
 from ctxgcd.losses.partners import negative_entropy, pair_similarity, partners
 from ctxgcd.losses.ranking import consistency, pair_bce, same_top, with_truth
 from ctxgcd.losses.sup_con import sup_con
+from ctxgcd.losses.swapped import sinkhorn, swapped_prediction, targets
 from ctxgcd.methods.optimiser import parameter_groups
 from ctxgcd.methods.rsplus import ramp_up, step_lr
 from ctxgcd.methods.schedules import cosine_lr, teacher_temperature
+from ctxgcd.methods.unoplus import warm_up_cosine
 from ctxgcd.models.heads import CosineClassifier, Projector
+from ctxgcd.models.multi_head import MultiHead
 
 TESTS = Path(__file__).resolve().parent
 SHARED, CARRIED = TESTS.parents[1] / "shared/golden", TESTS / "golden"  # all cases, and some of them
@@ -236,6 +239,73 @@ def test_rs(case: dict[str, Any]) -> None:
     agree(found, case["rs_plus"])
 
 
+@pytest.mark.parametrize("case", compared("uno"), ids=by_seed)
+def test_uno(case: dict[str, Any]) -> None:
+    batch, dim, draw = case["batch"], case["dim"], np.random.RandomState(case["seed"])
+    base = draw.randn(batch, dim)
+    features = torch.from_numpy(np.stack([base + 0.3 * draw.randn(batch, dim) for _ in range(2)]))
+    products = [normalize(features, dim=-1) @ normalize(torch.from_numpy(draw.randn(case["old"], dim)), dim=1).T]
+    for prototypes in (case["new"], case["new"] * case["overcluster_factor"]):
+        of_heads = []
+        for _ in range(case["heads"]):
+            mixed = features @ torch.from_numpy(draw.randn(dim, dim))
+            mixed = normalize(mixed + case["sharp"] * torch.from_numpy(draw.randn(dim)), dim=-1)
+            of_heads.append(mixed @ normalize(torch.from_numpy(draw.randn(prototypes, dim)), dim=1).T)
+        products.append(torch.stack(of_heads, dim=1))
+    old, new, over = (of.requires_grad_() for of in products)
+    labels = torch.from_numpy(draw.randint(0, case["old"], batch))
+    labels = labels.where(at_least_two(draw.rand(batch) < 0.5), torch.tensor(-1))
+    for kind, first in (("new_only", case["old"]), ("all_classes", 0)):
+        by_head = []
+        for heads in (new, over):
+            cosines = torch.cat([old[:, None].expand(-1, case["heads"], -1, -1), heads], dim=-1)
+            target = targets(cosines, labels, case["epsilon"], case["iterations"], first)
+            by_head.append(swapped_prediction(cosines, target, case["temperature"]))
+        cluster_loss, over_loss = (losses.mean() for losses in by_head)
+        loss = (cluster_loss + over_loss) / 2
+        agree({"loss_cluster": cluster_loss, "loss_overcluster": over_loss, "loss": loss}, case[kind])
+        assert by_head[0].tolist() == pytest.approx(case[kind]["loss_per_head"], rel=1e-10)
+        names = ("grad_norm_old", "grad_norm_new", "grad_norm_over")
+        agree(dict(zip(names, norms(loss, old, new, over), strict=True)), case[kind])
+    expected = case["all_classes"]["sinkhorn"]
+    rows = sinkhorn(torch.cat([old[0], new[0, 0]], dim=1), labels < 0, case["epsilon"], case["iterations"])[labels < 0]
+    columns = rows.sum(dim=0)
+    agree({"rows": len(rows), "columns": rows.shape[1], "sum_of_squares": rows.square().sum()}, expected)
+    agree({"largest_column_sum": columns.max(), "smallest_column_sum": columns.min()}, expected)
+    agree({"old_mass": columns[: case["old"]].sum()}, expected)
+    assert rows[0, :4].tolist() == pytest.approx(expected["first_row"], rel=1e-10)
+
+
+@pytest.mark.parametrize("case", compared("uno_head"), ids=by_seed)
+def test_uno_head(case: dict[str, Any]) -> None:
+    draw, dim, width, out = np.random.RandomState(case["seed"]), case["dim"], case["hidden"], case["out"]
+    net = MultiHead(dim, width, out, case["prototypes"], case["heads"], generator=torch.Generator()).double()
+    with torch.no_grad():
+        for of in (net.first_bias, net.second_bias):
+            of.zero_()
+        for head in range(case["heads"]):
+            units = slice(head * width, (head + 1) * width)
+            net.first[units] = torch.from_numpy(draw.randn(width, dim) / math.sqrt(dim))
+            net.second[head] = torch.from_numpy(draw.randn(out, width) / math.sqrt(width)).T
+            net.norm.weight[units] = torch.from_numpy(1 + 0.1 * draw.randn(width))
+            net.norm.bias[units] = torch.from_numpy(0.1 * draw.randn(width))
+            net.prototypes[head] = torch.from_numpy(draw.randn(case["prototypes"], out))
+        net.normalise()
+    x = torch.from_numpy(draw.randn(case["batch"], dim)).requires_grad_()
+    rows = net.train()(x)
+    squares = rows.square().sum()
+    agree({"train_sum_of_squares": squares, "grad_norm_input": norms(squares, x)[0]}, case)
+    assert rows[0, 0].tolist() == pytest.approx(case["train_first_row_head0"][: case["prototypes"]], rel=1e-10)
+    rows = net.eval()(x)
+    agree({"eval_after_one_step_sum_of_squares": rows.square().sum()}, case)
+    for name, found in (
+        ("eval_first_row_head0", rows[0, 0]),
+        ("running_mean_head0", net.norm.running_mean),
+        ("running_var_head0", net.norm.running_var),
+    ):
+        assert found[: len(case[name])].tolist() == pytest.approx(case[name], rel=1e-10), name
+
+
 @pytest.mark.parametrize("case", compared("orca"), ids=by_seed)
 def test_orca(case: dict[str, Any]) -> None:
     batch, labelled, dim, draw = case["batch"], case["labelled"], case["dim"], np.random.RandomState(case["seed"])
@@ -262,7 +332,10 @@ def test_orca(case: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("schedules", compared("schedules"), ids=[""])
 def test_schedules(schedules: dict[str, Any]) -> None:
-    found = {"rs_plus_lr": partial(step_lr, lr=0.1, factor=0.1, drops=(85, 170))}
+    found = {
+        "rs_plus_lr": partial(step_lr, lr=0.1, factor=0.1, drops=(85, 170)),
+        "uno_lr": partial(warm_up_cosine, epochs=200, lr=0.4, ends=0.001, warmup_epochs=10),
+    }
     expected = {name: schedules[name] for name in found}
     for name, ramped in schedules["rs_w"].items():
         weight, epochs = map(float, name.split("/"))

@@ -214,6 +214,28 @@ class ORCAValues(Closed):
     entropy_weight: float = Field(ge=0)  #: weight of the entropy of the mean prediction
 
 
+class UNOPlusValues(Closed):
+    """Values of UNO+; lr and weight_decay replace those of the protocol."""
+
+    lr: float = Field(gt=0)  #: largest learning rate, in place of the protocol's
+    lr_ends: float = Field(ge=0)  #: learning rate of the first epoch, and of the one after the last
+    warmup_epochs: int = Field(ge=0)  #: epochs over which the learning rate increases
+    weight_decay: float = Field(ge=0)  #: weight decay of every parameter, in place of the protocol's
+    projector_width: int = Field(ge=1)  #: width of the hidden layer of each head
+    projection_dim: int = Field(ge=1)  #: dimension of the output of each head
+    heads: int = Field(ge=1)  #: number of heads, and of over-clustering heads
+    over_factor: int = Field(ge=1)  #: prototypes of an over-clustering head for each New class
+    temperature: float = Field(gt=0)  #: temperature of the predictions
+    epsilon: float = Field(gt=0)  #: temperature of the pseudo-labels
+    iterations: int = Field(ge=1)  #: iterations of Sinkhorn's algorithm
+    #: classes among which unlabelled images are divided equally: `all`, as in UNO+, or the `new` ones, as in UNO
+    targets_over: Literal["all", "new"]
+    #: head whose New classes are predicted: `best`, of the lowest loss in the last epoch, or the `first`
+    predicting_head: Literal["best", "first"]
+    #: prototypes that are scored: `normalised` after the last step, or `released`, as the last step leaves them
+    scored_prototypes: Literal["normalised", "released"]
+
+
 class FullValues(Closed):
     """Values of the full method; those that the paper does not give are marked in params.yaml."""
 
@@ -247,6 +269,18 @@ def _projector_values(p: Values, dim: int) -> int:
 
 def _dino_head_values(p: Values, dim: int) -> int:
     return _projector_values(p, dim) + int(p["head_dim"] * p["projection_dim"])
+
+
+def _uno_heads(p: Values, dim: int) -> int:
+    """Return the parameters of the MLPs of all heads; those of the prototypes depend on the number of New classes."""
+    width, out = p["projector_width"], p["projection_dim"]
+    return int(2 * p["heads"] * ((dim + 3) * width + (width + 1) * out))
+
+
+def _fault_of_unoplus(p: Values) -> str:
+    if p["warmup_epochs"] > p["epochs"]:
+        return f"warmup_epochs {p['warmup_epochs']} exceeds epochs {p['epochs']}; give a value of at most epochs"
+    return ""
 
 
 # -- the full method ---------------------------------------------------------------------------------------
@@ -399,6 +433,21 @@ METHODS = {
         health={"positive_pairs": "positive pairs in a step"},
         published={"rsplus": "rs_plus"},
         in_groups=True,
+    ),
+    "unoplus": Entry(
+        label="UNO+",
+        cls="ctxgcd.methods.unoplus.UNOPlus",
+        values=UNOPlusValues,
+        shared=OWN_RATE,
+        terms={
+            "swapped": Term("swapped", r"swapped prediction $\mathcal{L}_{swap}$"),
+            "over": Term("over-clustering", r"over-clustering $\mathcal{L}_{over}$"),
+        },
+        health={"target_entropy": "entropy of the targets (1: uniform)", "best_head": "head of the lowest loss"},
+        published={"unoplus": "uno_plus"},
+        in_groups=True,
+        head_values=_uno_heads,
+        fault=_fault_of_unoplus,
     ),
     "orca": Entry(
         label="ORCA",

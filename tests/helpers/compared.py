@@ -17,6 +17,7 @@ torch.set_num_threads(1)
 
 COMPARED = {  # row -> values with which each mechanism acts on the synthetic features
     "rsplus": {"top_k": 3, "first_drop": 1, "second_drop": 2, "ramp_epochs": 3},
+    "unoplus": {"projector_width": 16, "projection_dim": 6, "heads": 2, "warmup_epochs": 1},
     "orca": {},
 }
 

@@ -14,18 +14,20 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from ctxgcd.losses.labelled_cross_entropy import labelled_cross_entropy
 from ctxgcd.losses.partners import negative_entropy, pair_similarity, partners
 from ctxgcd.losses.ranking import consistency, pair_bce, same_top, with_truth
+from ctxgcd.losses.swapped import sinkhorn, swapped_prediction, targets
 
 torch.set_num_threads(1)
 
 B, D, K, OLD = 6, 7, 5, 2
-LABELS = torch.tensor([0, 1, 0, -1, -1, -1])
-PARTNER = torch.tensor([2, 1, 0, 5, 5, 0])
 
 
 def rows(*shape: int, seed: int = 0) -> Tensor:
     return torch.randn(*shape, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
 
 
+LABELS = torch.tensor([0, 1, 0, -1, -1, -1])
+TARGET = rows(2, 2, B // 2, K, seed=6).softmax(dim=-1)
+PARTNER = torch.tensor([2, 1, 0, 5, 5, 0])
 X = rows(2 * B, K)
 SAME = torch.rand(B, B, generator=torch.Generator().manual_seed(1)) < 0.3
 
@@ -97,6 +99,27 @@ def slow_partners(features: Tensor, labels: Tensor, drawn: Tensor) -> list[int]:
     return found
 
 
+def slow_sinkhorn(cosines: Tensor, among: list[int], epsilon: float, iterations: int) -> list[list[float]]:
+    """Return the assignments of these rows alone."""
+    q = [[math.exp(x / epsilon) for x in row] for i, row in enumerate(cosines.tolist()) if i in among]
+    total = sum(map(sum, q))
+    q = [[x / total for x in row] for row in q]
+    for _ in range(iterations):
+        columns = [sum(column) for column in zip(*q, strict=True)]
+        q = [[x / c / len(columns) for x, c in zip(row, columns, strict=True)] for row in q]
+        q = [[x / sum(row) / len(q) for x in row] for row in q]
+    return [[x * len(q) for x in row] for row in q]
+
+
+def slow_swapped(cosines: Tensor, target: Tensor, temperature: float) -> float:
+    """Return the mean over heads."""
+    terms = []
+    for v, h, i in product(range(2), range(cosines.shape[1]), range(cosines.shape[2])):
+        p = softmax([x / temperature for x in cosines[v, h, i].tolist()])
+        terms.append(-sum(t * math.log(x) for t, x in zip(target[1 - v, h, i].tolist(), p, strict=True)))
+    return mean(terms)
+
+
 # name: (loss of one differentiable tensor, that tensor, the loops' value)
 CASES: dict[str, tuple[Callable[[Tensor], Tensor], Tensor, Callable[[Tensor], float]]] = {
     "labelled_cross_entropy": (
@@ -116,6 +139,11 @@ CASES: dict[str, tuple[Callable[[Tensor], Tensor], Tensor, Callable[[Tensor], fl
         lambda x: slow_pair_similarity(x[:B], x[B:], PARTNER),
     ),
     "negative_entropy": (negative_entropy, X[:B], slow_negative_entropy),
+    "swapped_prediction": (
+        lambda x: swapped_prediction(x.view(2, 2, B // 2, K), TARGET, 0.1).mean(),
+        X.clamp(-1, 1),
+        lambda x: slow_swapped(x.view(2, 2, B // 2, K), TARGET, 0.1),
+    ),
 }
 
 
@@ -196,6 +224,44 @@ def test_a_product_of_probabilities_that_underflows_is_clamped() -> None:
     assert pair_similarity(one, two, torch.tensor([0])).item() == pytest.approx(90 - math.log(2), rel=1e-5)
 
 
+# -- UNO+ ------------------------------------------------------------------------------------------------
+
+
+def test_assignments_are_those_of_the_unlabelled_rows_alone() -> None:
+    cosines = rows(2, 3, B, K, seed=7).clamp(-1, 1)
+    for labels in (LABELS, torch.full((B,), -1), torch.tensor([0] * (B - 1) + [-1])):
+        among = (labels < 0).nonzero()[:, 0].tolist()
+        found = sinkhorn(cosines, labels < 0, 0.05, 3)
+        for view, head in product(range(2), range(3)):
+            expected = torch.tensor(slow_sinkhorn(cosines[view, head], among, 0.05, 3), dtype=torch.float64)
+            torch.testing.assert_close(found[view, head, among], expected, rtol=1e-12, atol=1e-15)
+        assert (found[..., labels >= 0, :] == 0).all()
+        torch.testing.assert_close(found.sum(dim=-1), (labels < 0).double().expand(2, 3, B))
+    torch.testing.assert_close(found[..., -1, :], torch.full((2, 3, K), 1 / K, dtype=torch.float64))  # the only row
+
+
+def test_targets_are_labels_or_assignments() -> None:
+    cosines = rows(2, B, K, seed=8).clamp(-1, 1).requires_grad_()
+    whole, new = targets(cosines, LABELS, 0.05, 3), targets(cosines, LABELS, 0.05, 3, first=OLD)
+    assert not whole.requires_grad
+    for found in (whole, new):
+        torch.testing.assert_close(found.sum(dim=-1), torch.ones(2, B, dtype=torch.float64))
+        for i, label in enumerate(LABELS[:3].tolist()):
+            assert found[:, i].tolist() == [[float(k == label) for k in range(K)]] * 2
+    assert (new[:, 3:, :OLD] == 0).all()
+    assert (whole[:, 3:, :OLD] > 0).all()
+    labelled = targets(cosines, torch.tensor([0, 1] * (B // 2)), 0.05, 3)
+    assert labelled.sum() == 2 * B
+    assert set(labelled.unique().tolist()) == {0.0, 1.0}
+
+
+def test_equal_rows_have_uniform_targets_and_more_classes_than_rows_are_finite() -> None:
+    everything = torch.full((B,), -1)
+    assert torch.allclose(targets(torch.ones(B, K), everything, 0.05, 3), torch.tensor(1 / K))
+    many = targets(rows(B, 40 * B).float().clamp(-1, 1), everything, 0.05, 3)
+    torch.testing.assert_close(many.sum(dim=1), torch.ones(B))
+
+
 # -- degenerate batches ----------------------------------------------------------------------------------
 
 
@@ -204,7 +270,9 @@ def every_loss(x: Tensor, labels: Tensor) -> dict[str, Tensor]:
     one, two = x.chunk(2)
     same = with_truth(same_top(x.detach()[: len(labels)], 2), labels)
     partner = partners(x.detach()[: len(labels)], labels, torch.zeros(len(labels), len(labels), device=x.device))
+    cosines = x.clamp(-1, 1).unflatten(0, (2, 1, -1))
     return {
+        "swapped_prediction": swapped_prediction(cosines, targets(cosines, labels, 0.05, 3), 0.1).mean(),
         "pair_similarity": pair_similarity(one, two, partner),
         "negative_entropy": negative_entropy(one),
         "labelled_cross_entropy": labelled_cross_entropy(one, labels, 3.0),

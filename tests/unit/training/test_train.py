@@ -43,6 +43,7 @@ ROWS = {
     "full": f"full-paper{SHORT}+epochs=3+T_warm=1+k=4+neighbour_images=12",
     "gcd": "gcd+batch_size=16+lr=0.05+epochs=3+semi_kmeans_restarts=2",
     "rsplus": "rsplus+batch_size=16+lr=0.05+epochs=3",
+    "unoplus": "unoplus+batch_size=16+lr=0.05+epochs=3+projector_width=32+projection_dim=16",
     "orca": "orca+batch_size=16+lr=0.05+epochs=3",
 }
 
