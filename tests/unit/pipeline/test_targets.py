@@ -94,14 +94,14 @@ def test_counts_of_trainings(committed: dict[str, Any]) -> None:
         k_means = sum(run.row == "kmeans" for run in needed)
         return len(needed) - k_means, k_means
 
-    assert counted() == (384, 24)
+    assert counted() == (456, 24)
     committed["rows"]["ablation"] = [
         row for row in committed["rows"]["ablation"] if row not in ("full-mended", "full-paper-zero")
     ]
     committed["rows"]["main"].remove("gcd")
-    assert counted() == (312, 24)
+    assert counted() == (384, 24)
     committed["seeds"] = [0]
-    assert counted() == (104, 8)
+    assert counted() == (128, 8)
 
 
 def test_tables_and_seeds(params: Params) -> None:
