@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -9,11 +10,15 @@ import pytest
 import torch
 
 from ctxgcd.catalogue.entries import METHODS, load
+from ctxgcd.config import Images, Params
+from ctxgcd.pipeline.resolve import resolve
+from ctxgcd.pipeline.tables import table_runs
+from ctxgcd.plan.work import work_of
 from ctxgcd.training import loop
 from ctxgcd.training.row import Row
 from tests.helpers.compared import COMPARED, batch_of, method_and_network, small
 from tests.helpers.hooks import STEPS, begun, resumed_run, whole_run
-from tests.helpers.training import Training, equal
+from tests.helpers.training import DIM, Training, equal
 from tests.helpers.waits import Counter
 
 torch.set_num_threads(1)
@@ -126,3 +131,20 @@ def test_a_step_never_waits_for_the_device(tmp_path: Path, row: str, precision: 
 def test_bf16_trains_nearly_as_float32(tmp_path: Path, row: str) -> None:
     first = [trained(tmp_path / of, row, precision=of, epochs=1).row.history[0] for of in ("float32", "bf16")]
     assert first[1]["loss"] == pytest.approx(first[0]["loss"], rel=0.05)
+
+
+def test_the_main_tables_list_and_price_the_rows(params: Params) -> None:
+    for table in ("main_ssb", "main_generic", "main_challenging"):
+        assert set(COMPARED) <= {run.row for run in table_runs(params, table)}
+    images = Images(train=2000, test=500)
+    for benchmark, passes in (("fashion", {"orca": 13}), ("cub", {})):
+        plain = work_of(images, 10, resolve(params, benchmark, "simgcd", 0))
+        for row in COMPARED:
+            found = work_of(images, 10, resolve(params, benchmark, row, 0))
+            assert found == replace(plain, contextual=2000 * passes.get(row, 0)), (benchmark, row)
+
+
+def test_the_planned_size_of_the_heads_is_that_of_their_mlps() -> None:
+    method, net = method_and_network("unoplus", projector_width=9, projection_dim=7, heads=3)
+    mlps = sum(p.numel() for of in (net.new, net.over) for n, p in of.named_parameters() if n != "prototypes")
+    assert METHODS["unoplus"].head_values(method.p, DIM) == mlps
