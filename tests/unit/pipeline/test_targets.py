@@ -113,8 +113,8 @@ def test_tables_and_seeds(params: Params) -> None:
         *(f"sensitivity_{b}" for b in EIGHT),
     ]
     found = table_runs(params, "main_ssb")
-    assert [run.benchmark for run in found] == [b for b in ("cub", "scars", "aircraft") for _ in range(15)]
-    assert [run.seed for run in found] == [0, 1, 2] * 15
+    assert [run.benchmark for run in found] == [b for b in ("cub", "scars", "aircraft") for _ in range(24)]
+    assert [run.seed for run in found] == [0, 1, 2] * 24
     assert "did you mean 'main_ssb'?" in error_of(lambda: table_runs(params, "main_sb"))
     assert "did you mean 'cub'?" in error_of(lambda: table_runs(params, "ablation_cubb"))
 
