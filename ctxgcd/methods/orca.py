@@ -1,4 +1,4 @@
-"""ORCA (ICLR 2022), as its released code computes it, on the common backbone (docs/methods.md, "orca")."""
+"""ORCA (ICLR 2022), as its released code computes it, on the common backbone (docs/methods.md, "Compared methods")."""
 
 from __future__ import annotations
 

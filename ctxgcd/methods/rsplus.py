@@ -1,4 +1,4 @@
-"""RS+ (AutoNovel, ICLR 2020, adapted in GCD, CVPR 2022): pairs by ranking statistics (docs/methods.md, "rsplus")."""
+"""RS+ (AutoNovel, ICLR 2020, as GCD adapts it): pairs by ranking statistics (docs/methods.md, "Compared methods")."""
 
 from __future__ import annotations
 

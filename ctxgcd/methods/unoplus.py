@@ -1,4 +1,4 @@
-"""UNO+ (UNO, ICCV 2021, adapted in GCD, CVPR 2022): swapped pseudo-labels by Sinkhorn (docs/methods.md, "unoplus")."""
+"""UNO+ (UNO, ICCV 2021, as GCD adapts it): swapped pseudo-labels (docs/methods.md, "Compared methods")."""
 
 from __future__ import annotations
 
