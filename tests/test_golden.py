@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import os
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,11 +21,18 @@ from ctxgcd.losses.cross_entropy import cross_entropy
 from ctxgcd.losses.distill import distill
 from ctxgcd.losses.entropy import entropy_gap
 from ctxgcd.losses.info_nce import info_nce
+from ctxgcd.losses.labelled_cross_entropy import labelled_cross_entropy
 from ctxgcd.losses.pairs import mutual_same_label, released_pairs
+from ctxgcd.losses.partners import negative_entropy, pair_similarity, partners
+from ctxgcd.losses.ranking import consistency, pair_bce, same_top, with_truth
 from ctxgcd.losses.sup_con import sup_con
+from ctxgcd.losses.swapped import sinkhorn, swapped_prediction, targets
 from ctxgcd.methods.optimiser import parameter_groups
+from ctxgcd.methods.rsplus import ramp_up, step_lr
 from ctxgcd.methods.schedules import cosine_lr, teacher_temperature
+from ctxgcd.methods.unoplus import warm_up_cosine
 from ctxgcd.models.heads import CosineClassifier, Projector
+from ctxgcd.models.multi_head import MultiHead
 
 TESTS = Path(__file__).resolve().parent
 SHARED, CARRIED = TESTS.parents[1] / "shared/golden", TESTS / "golden"  # all cases, and some of them
@@ -40,6 +48,13 @@ def load(name: str) -> list[dict[str, Any]]:
     path = GOLDEN / name
     content = json.loads(path.read_text()) if path.is_file() else []
     return content["losses"] if isinstance(content, dict) else content
+
+
+def compared(section: str) -> list[dict[str, Any]]:
+    """Return the cases of a section of compared.json; none if it is missing."""
+    path = GOLDEN / "compared.json"
+    cases = json.loads(path.read_text()).get(section, []) if path.is_file() else []
+    return [cases] if isinstance(cases, dict) else cases
 
 
 def by_seed(case: dict[str, Any]) -> str:
@@ -168,3 +183,162 @@ def test_training_trace(case: dict[str, Any]) -> None:
         assert found == pytest.approx([expected["sum"], expected["norm"], *expected["first"]], rel=tolerance, abs=0), (
             name
         )
+
+
+# -- compared methods --------------------------------------------------------------------------------------
+
+
+def norms(loss: Tensor, *inputs: Tensor) -> list[float]:
+    """Return the norm of the gradient with respect to each input."""
+    return [float(grad.norm()) for grad in torch.autograd.grad(loss, inputs, retain_graph=True)]
+
+
+def agree(found: dict[str, Any], case: dict[str, Any]) -> None:
+    """Compare floats to a relative error of 1e-10, and counts exactly."""
+    numbers = {name: value.item() if isinstance(value, Tensor) else value for name, value in found.items()}
+    assert numbers == pytest.approx({name: case[name] for name in found}, rel=1e-10, abs=1e-14)
+
+
+@pytest.mark.parametrize("case", compared("rs"), ids=by_seed)
+def test_rs(case: dict[str, Any]) -> None:
+    batch, old, k, draw = case["batch"], case["old"], case["topk"], np.random.RandomState(case["seed"])
+    classes = old + case["new"]
+    group = draw.randint(0, case["groups"], batch)
+    drawn = 2 * draw.randn(case["groups"], case["dim"])[group] + 0.15 * draw.randn(batch, case["dim"])
+    features, first = torch.from_numpy(drawn), torch.from_numpy(2 * draw.randn(batch, classes))
+    second = first + 0.5 * torch.from_numpy(draw.randn(batch, classes))
+    view_1, view_2 = first.requires_grad_(), second.requires_grad_()
+    labels = torch.from_numpy(draw.randint(0, old, batch))
+    labelled = at_least_two(draw.rand(batch) < 0.5)
+    labels = labels.where(labelled, torch.tensor(-1))
+    ramped = ramp_up(case["epoch"], case["rampup_coefficient"], case["rampup_length"])
+    unlabelled, of_old, of_new = ~labelled, slice(None, old), slice(old, None)
+    same = same_top(features[unlabelled], k)
+    bce = pair_bce(view_1[unlabelled, of_new], view_2[unlabelled, of_new], same)
+    mse = [consistency(view_1[:, of], view_2[:, of]) / 2 for of in (of_old, of_new)]
+    ce = labelled_cross_entropy(view_1[:, of_old], labels)
+    found = {"positive_pairs_unlabelled": int(same.sum()), "bce": bce, "ce": ce, "consistency": sum(mse), "w": ramped}
+    found["loss"] = ce + bce + ramped * sum(mse)
+    found["grad_norm_view1"], found["grad_norm_view2"] = norms(found["loss"], view_1, view_2)
+    [found["grad_norm_bce_view1"]] = norms(bce, view_1)
+    agree(found, case["two_heads"])
+    raw, absolute = same_top(features, k), same_top(features, k, absolute=True)
+    truth = with_truth(raw, labels)
+    counts = {"raw": raw, "absolute": absolute, "raw_with_truth": truth}
+    found = {f"positive_pairs_{name}": int(pairs.sum()) for name, pairs in counts.items()}
+    found |= {
+        f"bce_{name}": pair_bce(view_1, view_2, pairs)
+        for name, pairs in (("released", raw), ("truth", truth), ("absolute", absolute))
+    }
+    found |= {"ce": labelled_cross_entropy(view_1, labels), "ce_old_logits_only": ce}
+    found["consistency"] = consistency(view_1, view_2)
+    for name, prefix in (("released", "grad_norm"), ("truth", "grad_norm_truth")):
+        loss = found["ce"] + found[f"bce_{name}"] + ramped * found["consistency"]
+        found |= {f"loss_{name}": loss}
+        found[f"{prefix}_view1"], found[f"{prefix}_view2"] = norms(loss, view_1, view_2)
+    agree(found, case["rs_plus"])
+
+
+@pytest.mark.parametrize("case", compared("uno"), ids=by_seed)
+def test_uno(case: dict[str, Any]) -> None:
+    batch, dim, draw = case["batch"], case["dim"], np.random.RandomState(case["seed"])
+    base = draw.randn(batch, dim)
+    features = torch.from_numpy(np.stack([base + 0.3 * draw.randn(batch, dim) for _ in range(2)]))
+    products = [normalize(features, dim=-1) @ normalize(torch.from_numpy(draw.randn(case["old"], dim)), dim=1).T]
+    for prototypes in (case["new"], case["new"] * case["overcluster_factor"]):
+        of_heads = []
+        for _ in range(case["heads"]):
+            mixed = features @ torch.from_numpy(draw.randn(dim, dim))
+            mixed = normalize(mixed + case["sharp"] * torch.from_numpy(draw.randn(dim)), dim=-1)
+            of_heads.append(mixed @ normalize(torch.from_numpy(draw.randn(prototypes, dim)), dim=1).T)
+        products.append(torch.stack(of_heads, dim=1))
+    old, new, over = (of.requires_grad_() for of in products)
+    labels = torch.from_numpy(draw.randint(0, case["old"], batch))
+    labels = labels.where(at_least_two(draw.rand(batch) < 0.5), torch.tensor(-1))
+    for kind, first in (("new_only", case["old"]), ("all_classes", 0)):
+        by_head = []
+        for heads in (new, over):
+            cosines = torch.cat([old[:, None].expand(-1, case["heads"], -1, -1), heads], dim=-1)
+            target = targets(cosines, labels, case["epsilon"], case["iterations"], first)
+            by_head.append(swapped_prediction(cosines, target, case["temperature"]))
+        cluster_loss, over_loss = (losses.mean() for losses in by_head)
+        loss = (cluster_loss + over_loss) / 2
+        agree({"loss_cluster": cluster_loss, "loss_overcluster": over_loss, "loss": loss}, case[kind])
+        assert by_head[0].tolist() == pytest.approx(case[kind]["loss_per_head"], rel=1e-10)
+        names = ("grad_norm_old", "grad_norm_new", "grad_norm_over")
+        agree(dict(zip(names, norms(loss, old, new, over), strict=True)), case[kind])
+    expected = case["all_classes"]["sinkhorn"]
+    rows = sinkhorn(torch.cat([old[0], new[0, 0]], dim=1), labels < 0, case["epsilon"], case["iterations"])[labels < 0]
+    columns = rows.sum(dim=0)
+    agree({"rows": len(rows), "columns": rows.shape[1], "sum_of_squares": rows.square().sum()}, expected)
+    agree({"largest_column_sum": columns.max(), "smallest_column_sum": columns.min()}, expected)
+    agree({"old_mass": columns[: case["old"]].sum()}, expected)
+    assert rows[0, :4].tolist() == pytest.approx(expected["first_row"], rel=1e-10)
+
+
+@pytest.mark.parametrize("case", compared("uno_head"), ids=by_seed)
+def test_uno_head(case: dict[str, Any]) -> None:
+    draw, dim, width, out = np.random.RandomState(case["seed"]), case["dim"], case["hidden"], case["out"]
+    net = MultiHead(dim, width, out, case["prototypes"], case["heads"], generator=torch.Generator()).double()
+    with torch.no_grad():
+        for of in (net.first_bias, net.second_bias):
+            of.zero_()
+        for head in range(case["heads"]):
+            units = slice(head * width, (head + 1) * width)
+            net.first[units] = torch.from_numpy(draw.randn(width, dim) / math.sqrt(dim))
+            net.second[head] = torch.from_numpy(draw.randn(out, width) / math.sqrt(width)).T
+            net.norm.weight[units] = torch.from_numpy(1 + 0.1 * draw.randn(width))
+            net.norm.bias[units] = torch.from_numpy(0.1 * draw.randn(width))
+            net.prototypes[head] = torch.from_numpy(draw.randn(case["prototypes"], out))
+        net.normalise()
+    x = torch.from_numpy(draw.randn(case["batch"], dim)).requires_grad_()
+    rows = net.train()(x)
+    squares = rows.square().sum()
+    agree({"train_sum_of_squares": squares, "grad_norm_input": norms(squares, x)[0]}, case)
+    assert rows[0, 0].tolist() == pytest.approx(case["train_first_row_head0"][: case["prototypes"]], rel=1e-10)
+    rows = net.eval()(x)
+    agree({"eval_after_one_step_sum_of_squares": rows.square().sum()}, case)
+    for name, found in (
+        ("eval_first_row_head0", rows[0, 0]),
+        ("running_mean_head0", net.norm.running_mean),
+        ("running_var_head0", net.norm.running_var),
+    ):
+        assert found[: len(case[name])].tolist() == pytest.approx(case[name], rel=1e-10), name
+
+
+@pytest.mark.parametrize("case", compared("orca"), ids=by_seed)
+def test_orca(case: dict[str, Any]) -> None:
+    batch, labelled, dim, draw = case["batch"], case["labelled"], case["dim"], np.random.RandomState(case["seed"])
+    base = draw.randn(batch, dim)
+    features = [torch.from_numpy(base + 0.2 * draw.randn(batch, dim)) for _ in range(2)]
+    prototypes = torch.from_numpy(draw.randn(case["classes"], dim))
+    view_1, view_2 = ((10 * cosines(of, prototypes)).requires_grad_() for of in features)
+    labels = torch.full((batch,), -1)
+    labels[:labelled] = torch.from_numpy(draw.randint(0, case["old"], labelled))
+    expected = torch.tensor(case["positives"])
+    drawn = torch.zeros(batch, batch).scatter(1, expected[:, None], 1.0)  # those of labelled images are given
+    partner = partners(features[0], labels, drawn)
+    assert partner.tolist() == case["positives"]
+    found = {
+        "ce_margin": labelled_cross_entropy(view_1, labels, 10 * min(case["uncertainty"], 0.5)),
+        "pairwise": pair_similarity(view_1, view_2, partner),
+        "entropy": -negative_entropy(view_1),
+    }
+    found["loss"] = found["ce_margin"] + found["pairwise"] - found["entropy"]
+    found["grad_norm_view1"], found["grad_norm_view2"] = norms(found["loss"], view_1, view_2)
+    unlabelled = view_1[labelled:].softmax(dim=1).amax(dim=1)
+    agree(found | {"mean_uncertainty_of_unlabelled_view1": 1 - unlabelled.mean()}, case)
+
+
+@pytest.mark.parametrize("schedules", compared("schedules"), ids=[""])
+def test_schedules(schedules: dict[str, Any]) -> None:
+    found = {
+        "rs_plus_lr": partial(step_lr, lr=0.1, factor=0.1, drops=(85, 170)),
+        "uno_lr": partial(warm_up_cosine, epochs=200, lr=0.4, ends=0.001, warmup_epochs=10),
+    }
+    expected = {name: schedules[name] for name in found}
+    for name, ramped in schedules["rs_w"].items():
+        weight, epochs = map(float, name.split("/"))
+        found[name], expected[name] = partial(ramp_up, weight=weight, epochs=int(epochs)), ramped
+    for name, by_epoch in expected.items():
+        assert {e: found[name](int(e)) for e in by_epoch} == pytest.approx(by_epoch, rel=1e-10), name

@@ -31,6 +31,9 @@ TRAINING = (  # values of the protocol
     "threads",
 )
 
+# The same without the values that a method with a learning rate of its own has in its section.
+OWN_RATE = tuple(name for name in TRAINING if name not in ("lr", "lr_floor", "weight_decay"))
+
 
 @dataclass(frozen=True)
 class Term:
@@ -58,6 +61,7 @@ class Entry:
         terms: loss terms, in the order of tables and figures.
         variants: variant -> its named settings; empty if the method has no variants.
         ablated: letter -> term that a row can leave out (`-without-n`) or give the weight 0 (`-zero`, lambda_LETTER).
+        health: further columns of history.csv by which the method's mechanism is judged -> their names in figures.
         trains: whether the method trains a network; otherwise it clusters frozen features.
         ending: how the final classes are assigned.
         published: row -> key in the published results (tables/published.csv).
@@ -78,6 +82,7 @@ class Entry:
     terms: Mapping[str, Term] = field(default_factory=dict)
     variants: Mapping[str, str] = field(default_factory=dict)
     ablated: Mapping[str, str] = field(default_factory=dict)
+    health: Mapping[str, str] = field(default_factory=dict)
     trains: bool = True
     ending: Literal["classifier", "semi-supervised k-means", "own"] = "classifier"
     published: Mapping[str, str] = field(default_factory=dict)
@@ -131,6 +136,11 @@ def all_terms() -> dict[str, Term]:
     return {name: term for entry in METHODS.values() for name, term in entry.terms.items()}
 
 
+def all_health() -> dict[str, str]:
+    """Return the names in figures of the columns that all methods are judged by."""
+    return {name: title for entry in METHODS.values() for name, title in entry.health.items()}
+
+
 def _named(dotted: str) -> type[Any]:
     found: type[Any] = resolve_name(dotted)
     return found
@@ -177,6 +187,55 @@ class SimGCDValues(Contrastive):
     new_by: Literal["classifier", "kmeans"] = "classifier"
 
 
+class RSPlusValues(Closed):
+    """Values of RS+; lr and weight_decay replace those of the protocol."""
+
+    lr: float = Field(gt=0)  #: learning rate of the first epoch, in place of the protocol's
+    lr_factor: float = Field(gt=0, le=1)  #: factor of the learning rate from each of the two epochs on
+    first_drop: int = Field(ge=1)  #: first epoch with lr * lr_factor
+    second_drop: int = Field(ge=1)  #: first epoch with lr * lr_factor^2
+    weight_decay: float = Field(ge=0)  #: weight decay of every parameter, in place of the protocol's
+    top_k: int = Field(ge=1)  #: number of largest dimensions that two images of a positive pair share
+    #: values that are ranked: `raw`, as in the GCD authors' script, or `absolute`
+    ranked: Literal["raw", "absolute"]
+    #: pairs of two labelled images: by `ranking`, as the GCD authors' script computes them, or by `truth`, as meant
+    labelled_pairs: Literal["ranking", "truth"]
+    ce_over: Literal["all", "old"]  #: logits in the cross-entropy of labelled images: `all` K, or those of Old classes
+    ce_weight: float = Field(ge=0)  #: weight of the cross-entropy
+    consistency_weight: float = Field(ge=0)  #: weight of the consistency of views after its ramp-up
+    ramp_epochs: int = Field(ge=1)  #: epochs over which the weight of the consistency increases
+
+
+class ORCAValues(Closed):
+    scale: float = Field(gt=0)  #: factor of the cosines in the logits, and of the margin
+    #: the largest margin: 0.5 in the released code; 1.0, as in the paper, never limits it
+    margin_limit: float = Field(ge=0, le=1)
+    pair_weight: float = Field(ge=0)  #: weight of the pairs
+    entropy_weight: float = Field(ge=0)  #: weight of the entropy of the mean prediction
+
+
+class UNOPlusValues(Closed):
+    """Values of UNO+; lr and weight_decay replace those of the protocol."""
+
+    lr: float = Field(gt=0)  #: largest learning rate, in place of the protocol's
+    lr_ends: float = Field(ge=0)  #: learning rate of the first epoch, and of the one after the last
+    warmup_epochs: int = Field(ge=0)  #: epochs over which the learning rate increases
+    weight_decay: float = Field(ge=0)  #: weight decay of every parameter, in place of the protocol's
+    projector_width: int = Field(ge=1)  #: width of the hidden layer of each head
+    projection_dim: int = Field(ge=1)  #: dimension of the output of each head
+    heads: int = Field(ge=1)  #: number of heads, and of over-clustering heads
+    over_factor: int = Field(ge=1)  #: prototypes of an over-clustering head for each New class
+    temperature: float = Field(gt=0)  #: temperature of the predictions
+    epsilon: float = Field(gt=0)  #: temperature of the pseudo-labels
+    iterations: int = Field(ge=1)  #: iterations of Sinkhorn's algorithm
+    #: classes among which unlabelled images are divided equally: `all`, as in UNO+, or the `new` ones, as in UNO
+    targets_over: Literal["all", "new"]
+    #: head whose New classes are predicted: `best`, of the lowest loss in the last epoch, or the `first`
+    predicting_head: Literal["best", "first"]
+    #: prototypes that are scored: `normalised` after the last step, or `released`, as the last step leaves them
+    scored_prototypes: Literal["normalised", "released"]
+
+
 class FullValues(Closed):
     """Values of the full method; those that the paper does not give are marked in params.yaml."""
 
@@ -195,6 +254,14 @@ class FullValues(Closed):
     tau: float = Field(gt=0)  #: temperature of L_c
 
 
+def _orca_pass(p: Values, epoch: int) -> int:
+    """Return the views of the pass over D^u before each epoch: at most one of each image.
+
+    With new views it is not counted, because only the tail computes the cached output of the trunk.
+    """
+    return int(p["view_bank"] > 0)
+
+
 def _projector_values(p: Values, dim: int) -> int:
     width, out = p["projector_width"], p["projection_dim"]
     return int((dim + 1 + width + 1) * width + (width + 1) * out)
@@ -202,6 +269,18 @@ def _projector_values(p: Values, dim: int) -> int:
 
 def _dino_head_values(p: Values, dim: int) -> int:
     return _projector_values(p, dim) + int(p["head_dim"] * p["projection_dim"])
+
+
+def _uno_heads(p: Values, dim: int) -> int:
+    """Return the parameters of the MLPs of all heads; those of the prototypes depend on the number of New classes."""
+    width, out = p["projector_width"], p["projection_dim"]
+    return int(2 * p["heads"] * ((dim + 3) * width + (width + 1) * out))
+
+
+def _fault_of_unoplus(p: Values) -> str:
+    if p["warmup_epochs"] > p["epochs"]:
+        return f"warmup_epochs {p['warmup_epochs']} exceeds epochs {p['epochs']}; give a value of at most epochs"
+    return ""
 
 
 # -- the full method ---------------------------------------------------------------------------------------
@@ -340,6 +419,49 @@ METHODS = {
         fault=_fault_of_full,
         too_few=_too_few_for_full,
         warning=_warning_for_full,
+    ),
+    "rsplus": Entry(
+        label="RS+",
+        cls="ctxgcd.methods.rsplus.RSPlus",
+        values=RSPlusValues,
+        shared=OWN_RATE,
+        terms={
+            "cls": _BASELINE["cls"],
+            "pair_bce": Term("pair BCE", r"pairs by ranking $\mathcal{L}_{bce}$"),
+            "consistency": Term("consistency", r"consistency of views $\mathcal{L}_{cons}$"),
+        },
+        health={"positive_pairs": "positive pairs in a step"},
+        published={"rsplus": "rs_plus"},
+        in_groups=True,
+    ),
+    "unoplus": Entry(
+        label="UNO+",
+        cls="ctxgcd.methods.unoplus.UNOPlus",
+        values=UNOPlusValues,
+        shared=OWN_RATE,
+        terms={
+            "swapped": Term("swapped", r"swapped prediction $\mathcal{L}_{swap}$"),
+            "over": Term("over-clustering", r"over-clustering $\mathcal{L}_{over}$"),
+        },
+        health={"target_entropy": "entropy of the targets (1: uniform)", "best_head": "head of the lowest loss"},
+        published={"unoplus": "uno_plus"},
+        in_groups=True,
+        head_values=_uno_heads,
+        fault=_fault_of_unoplus,
+    ),
+    "orca": Entry(
+        label="ORCA",
+        cls="ctxgcd.methods.orca.ORCA",
+        values=ORCAValues,
+        terms={
+            "cls": _BASELINE["cls"],
+            "pair": Term("pair", r"similar pairs $\mathcal{L}_{pair}$"),
+            "neg_entropy": Term("-H", r"entropy of the mean $-H(\bar{p})$"),
+        },
+        health={"margin": "margin", "partners_by_label": "share of partners by label"},
+        published={"orca": "orca"},
+        in_groups=True,
+        looked_at=_orca_pass,
     ),
 }
 

@@ -80,6 +80,17 @@ def check_losses(method: Any, found: Any, weights: Any) -> None:
             _refuse(method, "losses", f"returns {shape} as '{name}'; return a tensor without dimensions")
 
 
+def check_after_epoch(method: Any, numbers: Any) -> Mapping[str, float]:
+    """Return the numbers of an epoch. Raises UserError unless they are numbers of the method's further columns."""
+    returned(method, "after_epoch", numbers, Mapping)
+    known(method, "after_epoch", numbers, method.logged, "column", "logged")
+    for name, value in numbers.items():
+        if not isinstance(value, Real):
+            _refuse(method, "after_epoch", f"returns {_type(value)} as '{name}'; return a number")
+    found: Mapping[str, float] = numbers
+    return found
+
+
 def shapes(network: nn.Module) -> dict[str, tuple[int, ...]]:
     """Return the shape of each tensor in the checkpoint."""
     return {name: tuple(value.shape) for name, value in network.state_dict().items()}

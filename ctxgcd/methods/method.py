@@ -136,6 +136,10 @@ class Method(ABC):
     def after_step(self, network: Any, batch: Batch, kept: Mapping[str, Any]) -> None:
         """Change buffers of the network after the optimiser steps; called without gradient."""
 
+    def after_epoch(self, network: Any) -> Mapping[str, float]:
+        """Return numbers of the epoch for history.csv that are known after its last step; keys of `logged`."""
+        return {}
+
     # -- after the training ----------------------------------------------------------------------------------
 
     @abstractmethod
@@ -158,6 +162,10 @@ class Method(ABC):
         """
         images = self.p["batch_size"] // self.loss_groups
         return "info_nce" in last and abs(last["info_nce"] - math.log(2 * images - 1)) < 1e-3
+
+    def idle(self, history: Sequence[Mapping[str, Any]]) -> str:
+        """Return why the method's mechanism had no effect in any epoch, given history.csv, or an empty string."""
+        return ""
 
     # -- shared ----------------------------------------------------------------------------------------------
 

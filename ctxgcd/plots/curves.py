@@ -12,7 +12,7 @@ import pandas as pd
 from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
-from ctxgcd.catalogue.entries import all_terms
+from ctxgcd.catalogue.entries import all_health, all_terms
 from ctxgcd.errors import UserError
 from ctxgcd.plots.style import GREY, LINE_STYLES, PALETTE, figure, plain
 from ctxgcd.tables.display import method_name
@@ -31,12 +31,14 @@ def late_start(runs: Sequence[pd.DataFrame]) -> int | None:
 def training_curves(histories: Mapping[str, Sequence[pd.DataFrame]], out: Path, title: str) -> None:
     """Draw each loss term over epochs: one line per row (mean over seeds) in a band from minimum to maximum.
 
-    `histories` maps a row to the history.csv frames of its seeds. A dotted line marks where further
-    terms start. Terms that no run has get no panel. Raises UserError if there is no history."""
+    The columns by which methods are judged (`health` of their entries) follow. `histories` maps a row to the
+    history.csv frames of its seeds. A dotted line marks where further terms start. Terms that no run has get no panel.
+    Raises UserError if there is no history.
+    """
     drawn = {row: pd.concat(runs) for row, runs in histories.items() if any(len(run) for run in runs)}
     if not drawn:
         raise UserError(f"{out.name} has no training history to draw; give history.csv files with at least one epoch")
-    symbols = {"loss": LOSS, **{name: term.symbol for name, term in all_terms().items()}}
+    symbols = {"loss": LOSS, **{name: term.symbol for name, term in all_terms().items()}, **all_health()}
     panels = [t for t in symbols if any(t in h and h[t].notna().any() for h in drawn.values())]
     starts = sorted({start for runs in histories.values() if runs and (start := late_start(runs)) is not None})
     columns = min(4 if len(panels) > 6 else 3, len(panels))

@@ -67,11 +67,12 @@ def read_made(folder: Path, split: Path, store: Packed | None) -> Made | None:
 
 
 def warnings_of(metrics: Mapping[str, Any]) -> list[str]:
-    """Return notes on empty clusters and collapsed projections from a run's metrics.json."""
+    """Return notes on empty clusters, collapsed projections and an idle mechanism from a run's metrics.json."""
     classes, empty = metrics["K"], metrics["clusters"]["unlabelled"]["empty_clusters"]
     collapse = "The projections collapsed (nearly equal), so the contrastive and context losses had almost no effect."
     notes = [f"{empty} of the K = {classes} classes have no image; {classes - empty} were found."] if empty else []
-    return notes + ([collapse] if metrics.get("collapsed") else [])
+    idle = metrics.get("idle", "")
+    return notes + [collapse] * bool(metrics.get("collapsed")) + [f"Mechanism without effect: {idle}."] * bool(idle)
 
 
 def confusion_sections(made: Made) -> list[Section]:

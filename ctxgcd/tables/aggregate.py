@@ -70,6 +70,7 @@ def scores_of(
         if run["row"] in rows and run["benchmark"] in benchmarks:
             whole = {key: run[key] for key in REQUIRED if key != "scores"}
             whole |= {"environment": run.get("environment", {}), "collapsed": run.get("collapsed", False)}
+            whole["idle"] = run.get("idle", "")
             whole |= {"code": run.get("true_code", ""), "precision": run.get("parameters", {}).get("precision", "")}
             lines += [{**whole, **score, "images": score["n"]} for score in run["scores"]]
     columns = [
@@ -78,6 +79,7 @@ def scores_of(
         "code",
         "precision",
         "collapsed",
+        "idle",
         "set",
         "metric",
         "images",
@@ -109,6 +111,12 @@ def must_agree(runs: pd.DataFrame, where: str) -> None:
     _require_equal(runs, where, ["K", "K_source", "precision", "epoch", "images"])
     if runs["seed"].duplicated().any():
         raise UserError(f"{where}: the seeds {list(runs['seed'])} have a duplicate; give each run once")
+
+
+def _idle(group: pd.DataFrame) -> str:
+    """Return why the mechanism of a row had no effect, with the seeds of these runs, or an empty string."""
+    of = group[group["idle"] != ""].groupby("idle", sort=False)["seed"]
+    return "; ".join(f"{why} (seed {', '.join(map(str, seeds))})" for why, seeds in of)
 
 
 def _entry(group: pd.DataFrame, published: Mapping[str, float] | None, benchmark: str) -> dict[str, Any]:
@@ -160,9 +168,10 @@ def long_table(
 
     Values are in percent at full precision; std has ddof = 1 and is empty at n = 1. Published values, difference and
     verdict are given only for v2 of the unlabelled set. A row without runs, or without a test part, has n = 0 and a
-    note. `table` is our name (`main_ssb`) or the paper's (`ssb`). `changed` is the percent of images of D^u whose class
-    differs from SimGCD's, by benchmark and row, and is given only for v2 of the unlabelled set too. Raises UserError if
-    the runs of a row differ in K, epoch or set size, or those of a benchmark in the split.
+    note; so has a row whose mechanism had no effect in a run. `table` is our name (`main_ssb`) or the paper's (`ssb`).
+    `changed` is the percent of images of D^u whose class differs from SimGCD's, by benchmark and row, and is given only
+    for v2 of the unlabelled set too. Raises UserError if the runs of a row differ in K, epoch or set size, or those of
+    a benchmark in the split.
     """
     scores = scores_of(metrics, rows, benchmarks, agree=["split_sha256"])
     entries = []
@@ -179,6 +188,7 @@ def long_table(
                 entry["note"] = NO_TEST if len(runs) else "not run"
             if key == COMPARED:
                 entry["changed"] = changed.get((benchmark, row))
+                entry.setdefault("note", _idle(group))
             entries.append(entry | _entry(group, published, benchmark))
     return _typed(pd.DataFrame(entries, columns=LONG_COLUMNS))
 

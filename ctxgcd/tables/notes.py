@@ -81,6 +81,17 @@ def collapsed_note(lines: pd.DataFrame) -> list[str]:
     return [f"{what}: {'; '.join(runs)}."] if runs else []
 
 
+def _idle_note(lines: pd.DataFrame) -> list[str]:
+    """Return a note on rows whose mechanism had no effect in a run (`note` of the long table)."""
+    several = lines["benchmark"].nunique() > 1
+    idle = lines[(lines["n"] > 0) & (lines["note"] != "")]
+    rows = [
+        label + (f" on {benchmark_name(str(key))}" if several else "") + f": {why}"
+        for label, key, why in zip(idle["label"], idle["benchmark"], idle["note"], strict=True)
+    ]
+    return [f"Mechanism without effect: {'; '.join(rows)}."] if rows else []
+
+
 def _missing_note(lines: pd.DataFrame) -> list[str]:
     """Return a note on rows without runs, by benchmark if the table has several."""
     several = lines["benchmark"].nunique() > 1
@@ -154,5 +165,5 @@ def notes_of(
     notes += _precision_note(lines)
     notes += changed_note(lines, "SimGCD's")
     notes += [_benchmark_note(str(key), group) for key, group in lines.groupby("benchmark", sort=False)]
-    notes += collapsed_note(lines) + _environment_note(lines[lines["n"] > 0]) + _missing_note(lines)
+    notes += collapsed_note(lines) + _idle_note(lines) + _environment_note(lines[lines["n"] > 0]) + _missing_note(lines)
     return list(filter(None, [*notes, _test_note(long)]))

@@ -13,7 +13,15 @@ from torch import Tensor
 
 from ctxgcd.config import completed
 from ctxgcd.errors import UserError
-from ctxgcd.methods.hook_checks import check_epoch, check_losses, check_plan, check_rate, returned, shapes
+from ctxgcd.methods.hook_checks import (
+    check_after_epoch,
+    check_epoch,
+    check_losses,
+    check_plan,
+    check_rate,
+    returned,
+    shapes,
+)
 from ctxgcd.methods.method import Method
 from ctxgcd.methods.step import Batch, Look, Plan, means, weighted
 from ctxgcd.models.network import TailNetwork
@@ -106,6 +114,7 @@ class Row:
                 f"{self.title}: the loss is {row['loss']} in epoch {self.epoch}{self._first_not_finite()}, so training "
                 f"diverged; {kept}; decrease lr or the weights of the losses"
             )
+        row |= check_after_epoch(self.method, self.method.after_epoch(self.network))
         check_epoch(self.method, self.epoch, row, self.shapes, shapes(self.network))
         self.history.append(row)
         self.steps += steps

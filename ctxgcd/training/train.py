@@ -98,6 +98,7 @@ def run(
             "training_seconds": round(row.seconds, 2),
             "steps_per_second": round(row.steps / max(row.seconds, 1e-9), 2),
             "processes": processes.count,
+            **({"idle": idle} if (idle := row.method.idle(history)) else {}),
         }
     if not processes.first:
         return
@@ -107,6 +108,8 @@ def run(
             "wider projector or a smaller lr",
             flush=True,
         )
+    if facts.get("idle"):
+        print(f"warning: {row.title}: {facts['idle']}", flush=True)
     made = run_cache.draft(state)
     write_rows(made / "history.csv", columns, history)
     pairs = zip(np.concatenate([unlabelled, test]), np.concatenate([clusters, of_test]), strict=True)

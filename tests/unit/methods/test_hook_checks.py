@@ -51,6 +51,8 @@ WRONG = {  # (hook, what it returns in place of the right value) -> the sentence
         "losses",
         lambda found: replace(found, logged={"health": found.terms["cls"]}),
     ): r"column 'health', but logged is empty",
+    ("after_epoch", lambda numbers: None): r"after_epoch returns nothing; return a Mapping",
+    ("after_epoch", lambda numbers: {"health": 1.0}): r"returns the column 'health', but logged is empty",
     ("weights", lambda weights: None): r"weights returns nothing; return a Mapping",
     ("weights", lambda weights: {"cls": 1.0}): r"losses returns the term 'info_nce', but weights\(\) has cls",
     ("optimisers", lambda made: made[0]): r"optimisers returns a SGD; return a list",

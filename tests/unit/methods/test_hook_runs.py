@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -22,6 +24,7 @@ from ctxgcd.models.backbone import Backbone, cut
 from ctxgcd.pipeline import run_cache
 from ctxgcd.training import checkpoint, train
 from tests.helpers.hooks import rows_of
+from tests.helpers.params import values
 from tests.helpers.training import (
     ABOUT,
     BANK,
@@ -32,6 +35,8 @@ from tests.helpers.training import (
 )
 
 torch.set_num_threads(1)
+
+TRAINED = [name for name, entry in METHODS.items() if entry.trains and not entry.variants]
 
 
 class StagedSimGCD(SimGCD):
@@ -63,7 +68,8 @@ def made_run(folder: Path, split: pd.DataFrame, kept: Path, **changes: Any) -> P
     """Train a run on a tiny ViT's view bank, from split to predictions; return its folder."""
     tiny = {"model": "vit_tiny_patch16_224", "crop": 32, "tail_blocks": 1, "view_bank": BANK, "threads": 1}
     named = {"benchmark": "mine", "row": changes.get("method", "full"), "projector_width": 16, "projection_dim": 7}
-    p = parameters(**{"epochs": 2, "T_warm": 1, **tiny, **named, **changes})
+    of_row = values(changes["method"]) if changes.get("method") in TRAINED else {}
+    p = of_row | parameters(**{"epochs": 2, "T_warm": 1, **tiny, **named, **changes})
     files = {name: kept / f"{name}.npy" for name in ("test_view", "view_bank")} | {"weights": kept / "weights.pt"}
     method, device = method_of(p), torch.device("cpu")
     train.run(p, method=method, split=split, files=files, state=folder, device=device, about=ABOUT)
@@ -95,7 +101,7 @@ def split() -> pd.DataFrame:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("method", ["simgcd", "full", "gcd"])
+@pytest.mark.parametrize("method", [*TRAINED, "full"])
 def test_class_ids_of_unlabelled_images_change_nothing(
     tmp_path: Path, kept: Path, split: pd.DataFrame, method: str
 ) -> None:
@@ -133,6 +139,25 @@ def test_a_finished_training_leaves_no_temporary_files(
     assert [path.name for path in folder.iterdir()] == ["finished"]
     assert {path.name for path in (folder / "finished").iterdir()} == {*run_cache.FILES, run_cache.SUMS}
     assert [row["epoch"] for row in rows_of(folder / "finished/history.csv")] == ["0", "1"]
+
+
+class Idle(SimGCD):
+    def idle(self, history: Sequence[Mapping[str, Any]]) -> str:
+        return f"nothing was learnt in {len(history)} epochs"
+
+
+def test_a_run_whose_mechanism_had_no_effect_says_so(
+    tmp_path: Path, kept: Path, split: pd.DataFrame, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    records = {}
+    for name, method in (("plain", SimGCD), ("idle", Idle)):
+        entry = replace(METHODS["simgcd"], cls=f"{method.__module__}.{method.__name__}")
+        monkeypatch.setitem(METHODS, name, entry)
+        made = made_run(tmp_path / name, split, kept, method=name)
+        records[name] = json.loads((made / "finished/run.json").read_text(encoding="utf-8"))
+    assert "idle" not in records["plain"]
+    assert records["idle"]["idle"] == "nothing was learnt in 2 epochs"
+    assert capsys.readouterr().out.count("warning: mine idle seed 0: nothing was learnt in 2 epochs") == 1
 
 
 def test_a_method_with_its_own_cut_requires_fresh_views(

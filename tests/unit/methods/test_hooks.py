@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import normalize
 
+from ctxgcd.errors import UserError
 from ctxgcd.images.sampler import draw_batches
 from ctxgcd.methods.step import Batch, Group, Look, Losses, Plan, Rows
 from ctxgcd.models.network import Network, Outputs, TailNetwork
@@ -335,6 +336,32 @@ def test_history_and_shares_use_the_weights_of_the_step(tmp_path: Path) -> None:
         assert [sizes[term]["weight"] for term in ("info_nce", "cls")] == [1, 0.1 + of["epoch"]]
         for term in ("info_nce", "cls"):
             assert sizes[term]["loss"] == pytest.approx(sizes[term]["weight"] * first[term], rel=1e-5)
+
+
+class Judged(Plain):
+    """Numbers that are known after the last step of an epoch."""
+
+    logged = ("size",)
+
+    def after_epoch(self, network: Any) -> dict[str, float]:
+        assert not network.training
+        return {"size": float(network.classifier.direction.detach().norm())}
+
+
+def test_numbers_after_an_epoch_are_in_its_history(tmp_path: Path) -> None:
+    made, _ = whole_run(tmp_path, Judged)
+    assert made.row.history[-1]["size"] == float(made.row.network.classifier.direction.detach().norm())
+    assert len({row["size"] for row in made.row.history}) == 3
+    assert equal(resumed_run(tmp_path, Judged, STEPS + 3)[0], made)
+
+
+def test_a_number_after_an_epoch_must_be_a_number(tmp_path: Path) -> None:
+    class Wrong(Judged):
+        def after_epoch(self, network: Any) -> dict[str, Any]:
+            return {"size": network.classifier.direction}
+
+    with pytest.raises(UserError, match=r"Wrong\.after_epoch returns a Parameter as 'size'; return a number"):
+        whole_run(tmp_path, Wrong)
 
 
 def test_the_history_can_be_read_while_a_run_trains(tmp_path: Path) -> None:

@@ -139,6 +139,15 @@ def test_a_term_of_a_method_added_after_the_others_has_a_panel(
     assert [axis.get_title(loc="left") for axis in drawn[0].axes][-1] == "prototype term"
 
 
+def test_the_health_of_a_method_has_a_panel(drawn: list[Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(METHODS, "healthy", replace(METHODS["simgcd"], health={"pairs": "pairs in a step"}))
+    frame = history(start=None).assign(pairs=[0.0, 1.0, 2.0, 3.0, 4.0, 5.0])
+    training_curves({"simgcd": [history(start=None)], "healthy": [frame]}, tmp_path / "c.png", "")
+    panel = drawn[0].axes[-1]
+    assert panel.get_title(loc="left") == "pairs in a step"
+    assert [line.get_ydata().tolist() for line in panel.lines] == [[0.0, 1.0, 2.0, 3.0, 4.0, 5.0]]
+
+
 def test_curves_without_a_history_are_refused(tmp_path: Path) -> None:
     nothings: list[dict[str, list[pd.DataFrame]]] = [{}, {"simgcd": []}, {"simgcd": [history(epochs=0)]}]
     for nothing in nothings:

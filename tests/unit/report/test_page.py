@@ -163,7 +163,7 @@ def test_empty_clusters_and_a_collapse_are_reported(
     assigned["predicted"] = assigned["predicted"].replace({2: 0, 3: 1})
     assigned.to_csv(folder / "assignments.csv", index=False)
     run = json.loads((folder / "run.json").read_text())
-    (folder / "run.json").write_text(json.dumps(run | {"collapsed": True}))
+    (folder / "run.json").write_text(json.dumps(run | {"collapsed": True, "idle": "no pairs in any epoch"}))
     split, out = read_split(Path("results/splits/mine.csv")), {"unlabelled": folder / "predictions.csv"}
     score_run(folder / "run.json", [folder / "assignments.csv"], split, folder / "metrics.json", out, code="")
     make_report(at, made[2], Path("results/report.html"))
@@ -172,6 +172,7 @@ def test_empty_clusters_and_a_collapse_are_reported(
         own = page.partition(f"{section}</h3>")[2].partition("</details>")[0]
         assert "2 of the K = 6 classes have no image; 4 were found." in own
         assert "The projections collapsed" in own
+        assert "Mechanism without effect: no pairs in any epoch." in own
     assert page.count("<article>") == 4  # groups of the gallery
 
 

@@ -52,6 +52,19 @@ def test_markdown_marks_and_published_line() -> None:
     assert "| SimGCD | 0, 1, 2 | 59.0, 60.0, 61.0 | 64.0, 65.0, 66.0 | 56.0, 57.0, 58.0 |" in lines
 
 
+def test_a_mechanism_without_effect_is_named_with_its_seeds() -> None:
+    runs = three("simgcd", 60.0) + three("kmeans", 30.0)
+    assert not [note for note in wide(long(runs, MAIN_ROWS)).notes if "effect" in note]
+    for seed in (0, 2):
+        runs[seed]["idle"] = "no pairs in any epoch"
+    table = long(runs, MAIN_ROWS)
+    sentence = "Mechanism without effect: SimGCD{}: no pairs in any epoch (seed 0, 2)."
+    assert sentence.format("") in wide(table).notes
+    assert "Missing: GCD, Full method (paper), Full method (released)." in wide(table).notes
+    runs.append(run("simgcd", 0, (50.0, 70.0, 40.0), benchmark="scars"))
+    assert sentence.format(" on CUB") in wide(long(runs, ["simgcd"], ("cub", "scars"))).notes
+
+
 def test_missing_rows_are_named_by_benchmark_with_n_if_it_differs() -> None:
     runs = three("simgcd", 60.0) + three("kmeans", 30.0)
     runs.append(run("simgcd", 0, (50.0, 70.0, 40.0), benchmark="scars"))

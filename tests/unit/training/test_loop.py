@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from ctxgcd.losses.info_nce import info_nce
 from ctxgcd.methods.full import Full
@@ -32,6 +31,7 @@ from tests.helpers.training import (
     trained,
     training,
 )
+from tests.helpers.waits import Counter
 
 torch.set_num_threads(1)
 
@@ -83,20 +83,6 @@ def test_training_learns(tmp_path: Path) -> None:
     assert (found.unlabelled == labels[ids]).float().mean() > 0.9
     assert len(found.test) == 0
     assert made.features(torch.arange(IMAGES + TEST)).shape == (IMAGES + TEST, DIM)
-
-
-class Counter(TorchDispatchMode):
-    """Counts operations for which the host waits for a GPU: values read by Python, and shapes that depend on values."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.waits = 0
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        by_mask = func is torch.ops.aten.index.Tensor and any(i is not None and i.dtype == torch.bool for i in args[1])
-        names = {"_local_scalar_dense", "nonzero", "masked_select", "equal", "_unique2", "unique_dim"}
-        self.waits += by_mask or func.overloadpacket.__name__ in names
-        return func(*args, **kwargs or {})
 
 
 @pytest.mark.parametrize(

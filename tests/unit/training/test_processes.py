@@ -13,11 +13,12 @@ import pytest
 import torch
 
 from ctxgcd.training.processes import Processes
+from tests.helpers.compared import COMPARED
 from tests.helpers.places import ENVIRONMENT
 
 pytestmark = pytest.mark.slow
 
-VARIANTS = ("paper", "released", "mended", "staged", "grouped")
+VARIANTS = ("paper", "released", "mended", "staged", "grouped", *COMPARED)
 
 # A training of a tiny ViT on random images, as in train.run; each process writes its final state to a file.
 SCRIPT = """
@@ -27,6 +28,7 @@ from pathlib import Path
 import timm
 import torch
 
+from ctxgcd.catalogue.entries import METHODS, load
 from ctxgcd.images.store import Store
 from ctxgcd.images.views import Cropper
 from ctxgcd.methods.full import Full
@@ -37,6 +39,7 @@ from ctxgcd.training.processes import started
 from ctxgcd.training.row import Row
 from ctxgcd.training.step_inputs import StepInputs
 from ctxgcd.training.views import FreshViews
+from tests.helpers.params import values
 from tests.helpers.training import parameters
 
 torch.set_num_threads(1)
@@ -67,11 +70,14 @@ def train(out, epochs, variant, processes, device):
     p = parameters(batch_size=7, epochs=epochs, seed=3, lr=0.02, T_warm=0, **heads)
     # Three groups of three images: the second has images of both processes.
     changes = {"staged": {}, "grouped": {"batch_size": 9, "loss_group": 3}}.get(variant, {"variant": variant})
-    method = (Staged if variant == "staged" else Full)(p | changes)
+    if variant in METHODS:
+        method = load(variant)(values(variant) | p)
+    else:
+        method = (Staged if variant == "staged" else Full)(p | changes)
     labels = torch.where(torch.arange(30) % 3 == 0, torch.arange(30) % 2, -1)
     network = method.network(backbone.tail, backbone.dim, 2)
     with torch.no_grad():
-        for value in (*net.parameters(), *network.projector.parameters()):
+        for value in (*net.parameters(), *(network.projector.parameters() if hasattr(network, "projector") else ())):
             value.mul_(4 if value.ndim > 1 else 1)
     views = FreshViews(Cropper(store, 32, [0.5] * 3, [0.5] * 3, device), backbone, "float32", out.parent, processes)
     state = out.with_suffix(".state")

@@ -1,0 +1,46 @@
+"""Short trainings of the compared methods on the synthetic features, and a batch of one step."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import nn
+
+from ctxgcd.catalogue.entries import load
+from ctxgcd.methods.method import Method
+from ctxgcd.methods.step import Batch, Rows
+from tests.helpers.params import values
+from tests.helpers.training import CLASSES, DIM, KEPT
+
+torch.set_num_threads(1)
+
+COMPARED = {  # row -> values with which each mechanism acts on the synthetic features
+    "rsplus": {"top_k": 3, "first_drop": 1, "second_drop": 2, "ramp_epochs": 3},
+    "unoplus": {"projector_width": 16, "projection_dim": 6, "heads": 2, "warmup_epochs": 1},
+    "orca": {},
+}
+
+
+def small(row: str, /, **changes: Any) -> dict[str, Any]:
+    """Return the values of a short run, with changes."""
+    usual = {"K": CLASSES, "epochs": 3, "batch_size": 8, "lr": 0.02, "tail": "blocks", "tail_lr_factor": 0.5}
+    return values(row) | usual | COMPARED[row] | changes
+
+
+def method_and_network(row: str, /, **changes: Any) -> tuple[Method, Any]:
+    """Return a method and its network in training mode, whose tail is linear with large weights; two Old classes."""
+    method, tail = load(row)(small(row, **changes)), nn.Linear(KEPT, DIM)
+    stream = torch.Generator().manual_seed(0)
+    with torch.no_grad():
+        for value in tail.parameters():
+            value.copy_(torch.randn(value.shape, generator=stream))
+    return method, method.network(tail, DIM, 2).train()
+
+
+def batch_of(labels: list[int], seed: int = 0, **changes: Any) -> Batch:
+    """Return a step with these labels, -1 for unlabelled images; the images are different unless `ids` are given."""
+    ids = torch.tensor(changes.pop("ids", range(len(labels))))
+    images = torch.randn(int(ids.max()) + 1, 2, KEPT, generator=torch.Generator().manual_seed(seed))
+    views = images[ids].transpose(0, 1).flatten(0, 1)
+    return Batch({"sampled": Rows(views, ids, torch.tensor(labels))}, **changes)
