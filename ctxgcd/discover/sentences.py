@@ -37,14 +37,13 @@ def on_estimate(facts: Mapping[str, Any]) -> list[str]:
         if lead <= chance((tried[number], tried[other]), labelled):
             fewer = round(lead * labelled / 100)
             how = f"only {fewer:,} fewer" if fewer else "as many"
-            reasons.append(
-                f"{other} classes group {how} of the {labelled:,} labelled images correctly, which may be chance"
-            )
+            luck = ", which may be chance" if fewer else ""
+            reasons.append(f"{other} classes group {how} of the {labelled:,} labelled images correctly{luck}")
     if few := facts["few"]:
         new = number - facts["known"]
         reasons.append(f"{few:,} of the {new:,} new classes {'has' if few == 1 else 'have'} fewer than {FEW} images")
     why = f": {', and '.join(reasons)}" if reasons else ""
-    return [f"The number of classes, {number}, is a rough estimate{why}. If you know it, set it with --classes."]
+    return [f"The number of classes, {number}, is a rough estimate{why}. Set it with --classes if you know it."]
 
 
 def on_check(found: Mapping[str, Any], *, estimated: bool) -> list[str]:

@@ -105,8 +105,7 @@ def test_an_estimate_and_the_check_are_explained(out: Path, tmp_path: Path) -> N
     assert "6 classes: 2 known and 4 new (estimated)" in page
     assert (
         "The number of classes, 6, is a rough estimate: 5 classes group as many of the 10 labelled images correctly, "
-        "which may be chance, and 3 of the 4 new classes have fewer than 3 images. If you know it, set it with "
-        "--classes." in page
+        "and 3 of the 4 new classes have fewer than 3 images. Set it with --classes if you know it." in page
     )
     assert page.index("What the check says.") < page.index("semi-supervised k-means also keeps images")
     given = page_of(out, tmp_path, np.repeat([0, 2], [3, 20]), NAMES, 2)

@@ -81,14 +81,14 @@ ESTIMATE = {"K": 37, "K_source": "estimated", "known": 7, "labelled": 160, "few"
         ),
         (
             {"tried": {37: 80.0, 50: 80.0}},
-            ": 50 classes group as many of the 160 labelled images correctly, which may be chance, and 12 of the 30 "
-            "new classes have fewer than 3 images",
+            ": 50 classes group as many of the 160 labelled images correctly, and 12 of the 30 new classes have fewer "
+            "than 3 images",
         ),
     ],
 )
 def test_an_estimate_is_rough(changes: dict[str, Any], said: str) -> None:
     assert on_estimate(ESTIMATE | changes) == [
-        f"The number of classes, 37, is a rough estimate{said}. If you know it, set it with --classes."
+        f"The number of classes, 37, is a rough estimate{said}. Set it with --classes if you know it."
     ]
 
 
