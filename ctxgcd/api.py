@@ -116,10 +116,10 @@ def discover(
     Returns:
         `images`, `labelled`, `unreadable` (counts), `known`, `K`, `K_source` (given or estimated), `tried` (K ->
         accuracy on the labelled images, None if K was given), `found` (number of classes with unlabelled images),
-        `threshold` (of `predict`), `check` (the result of the check on the labels: `scores` of this method and of
-        clusterings with half of the labelled classes hidden, `images`, `classes`, `hidden`, or `skipped`, the reason;
-        and `said`, sentences), `notes` (sentences on skipped images) and `adapted` (sentences on values that were
-        reduced for few images).
+        `few` (number of new classes with fewer than 3 images), `threshold` (of `predict`), `check` (the result of the
+        check on the labels: `scores` of this method and of clusterings with half of the labelled classes hidden,
+        `images`, `classes`, `hidden`, `hidden_images`, or `skipped`, the reason; and `said`, sentences), `notes`
+        (sentences on skipped images) and `adapted` (sentences on values that were reduced for few images).
 
     Raises:
         UserError: an argument is invalid, or `out` cannot be written.

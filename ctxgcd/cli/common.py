@@ -7,19 +7,36 @@ import json
 import sys
 import textwrap
 from collections.abc import Sequence
+from itertools import takewhile
 from typing import Any, NoReturn, TypeAlias
 
-from ctxgcd.errors import UserError, shown
+from ctxgcd.errors import UserError, nearest, shown
 from ctxgcd.utils.terminal import BOLD, styled
 
 Commands: TypeAlias = "argparse._SubParsersAction[Parser]"
 
 
 class Parser(argparse.ArgumentParser):
-    """A parser that raises UserError for invalid arguments and keeps the lines of the examples."""
+    """A parser that raises UserError for invalid arguments and keeps the lines of the examples.
+
+    Options cannot be abbreviated: an abbreviation could mean another option in a later version.
+    """
 
     def __init__(self, **options: Any) -> None:
-        super().__init__(formatter_class=argparse.RawDescriptionHelpFormatter, **options)
+        super().__init__(formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False, **options)
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        """Parse as argparse does, but refuse unknown arguments here, so that the message names this command's help."""
+        words = list(sys.argv[1:] if args is None else args)
+        later = {"--", *(self.get_default("commands") or ())}  # words after a command are those of its own parser
+        for word in takewhile(lambda word: word not in later, words):
+            name = word.partition("=")[0]
+            if name.startswith("--") and " " not in name and name not in self._option_string_actions:
+                self.error(f"unknown option '{name}'{nearest(name, self._option_string_actions)}")
+        found, unknown = super().parse_known_args(words, namespace)
+        if unknown:
+            self.error(f"unrecognized arguments: {' '.join(unknown)}")
+        return found, unknown
 
     def error(self, message: str) -> NoReturn:
         raise UserError(f"{message}; see {self.prog} --help")

@@ -10,6 +10,7 @@ from typing import Literal
 
 from ctxgcd import api
 from ctxgcd.cli.common import Commands, add_command, print_json
+from ctxgcd.discover.sentences import on_estimate
 from ctxgcd.errors import UserError
 from ctxgcd.names import counted
 
@@ -41,7 +42,7 @@ def add(commands: Commands) -> None:
         type=_classes,
         default="auto",
         metavar="K",
-        help="number of known and new classes together; default: auto",
+        help="number of known and new classes together; default: auto, a rough estimate",
     )
     parser.add_argument("--preset", default="quick", help="quick (default), or long: the full schedule, for a GPU")
     parser.add_argument(
@@ -56,7 +57,7 @@ def add(commands: Commands) -> None:
         type=float,
         metavar="WEIGHT",
         help="weight of the entropy term, which favours classes of equal size, 0 or more; decrease it for classes of "
-        "very unequal sizes; default: set by --preset",
+        "very unequal sizes; default: 1 in both presets",
     )
     parser.add_argument("--seed", type=int, default=0, help="training seed, 0 to 4294967295; default: 0")
     parser.add_json()
@@ -84,6 +85,6 @@ def _call(arguments: argparse.Namespace) -> None:
     before = f"known before: {found['known']}" if found["known"] else f"no labels: all {found['K']} classes are new"
     classes = f"{counted(found['found'], 'class')}; {before}"
     print(f"{counted(unlabelled, 'image', 'unlabelled')} in {classes}")
-    for line in found["check"]["said"]:
+    for line in (*on_estimate(found), *found["check"]["said"]):
         print(line)
     print(f"report: {arguments.out / 'report.html'}; predictions: {arguments.out / 'predictions.csv'}")

@@ -77,7 +77,6 @@ def checked_request(
     check_classes(classes, set(of.values()), int((split["role"] == "unlabelled").sum()))
     if not of:
         values["supervised_weight"] = 0.0
-        notes.append(f"no labels: all {classes} classes are new")
     notes += filter(None, [not_read(folder)])
     request = Request(folder, out, values, paths, stamp(folder, paths), of, classes, notes)
     request.output.check()

@@ -28,6 +28,7 @@ from ctxgcd.discover.model import Model
 from ctxgcd.discover.output import Output
 from ctxgcd.discover.presets import cores, estimate_of, fitted
 from ctxgcd.discover.report import Discovered, write_report
+from ctxgcd.discover.sentences import FEW, on_check
 from ctxgcd.discover.split import check_classes, make_split
 from ctxgcd.errors import shown
 from ctxgcd.images.pack import pack
@@ -134,9 +135,7 @@ class _Work:
             method = method_of(parameters)
             run(parameters, method=method, split=split, files=files, state=state, device=self.device, about=about)
             run_cache.give(state, trained)
-        checked = self._check(place, files, split)
-        for line in checked["said"]:
-            print(line, flush=True)
+        checked = self._check(place, files, split, estimated=how is not None)
         with self.out.replaced(state, code) as (new, facts):
             if unreadable:
                 rows = ({"path": path, "reason": reason} for path, reason in unreadable.items())
@@ -151,6 +150,7 @@ class _Work:
                 "K_source": parameters["K_source"],
                 "tried": how,
                 "found": int(discovered.table["class"].nunique()),
+                "few": int((np.bincount(discovered.table["class"], minlength=classes)[known:] < FEW).sum()),
                 "threshold": discovered.model.threshold,
                 "check": checked,
                 "notes": notes,
@@ -213,7 +213,7 @@ class _Work:
         print(f"estimated K: {found['K']}", flush=True)
         return found["K"], {int(classes): accuracy for classes, accuracy in found["tried"].items()}
 
-    def _check(self, place: Path, files: Mapping[str, Path], split: pd.DataFrame) -> dict[str, Any]:
+    def _check(self, place: Path, files: Mapping[str, Path], split: pd.DataFrame, *, estimated: bool) -> dict[str, Any]:
         """Return the result of the check on the labels, with sentences `said`."""
         v = self.values
         if reason := self_check.skipped(v, split):
@@ -230,8 +230,8 @@ class _Work:
             frozen = self._frozen(files, len(split))[ids]
             found = self_check.check(v, trial, bank, test_view, frozen, files["weights"])
             write_text(file, json.dumps(found, indent=1) + "\n")
-        found = read_object(file, "images", "classes", "hidden", "scores")
-        return found | {"said": self_check.sentences(found)}
+        found = read_object(file, "images", "classes", "hidden", "hidden_images", "scores")
+        return found | {"said": on_check(found, estimated=estimated)}
 
     def _results(
         self,

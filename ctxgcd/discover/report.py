@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from ctxgcd.discover.class_shapes import LEAST_IMAGES, halves, most_central, similar_pairs
 from ctxgcd.discover.model import FALSE_ALARMS, Model
+from ctxgcd.discover.sentences import EXPLANATION, FEW, on_estimate
 from ctxgcd.errors import UserError
 from ctxgcd.images.packed import Packed, open_packed
 from ctxgcd.names import counted
@@ -27,6 +28,7 @@ TYPICAL, UNCERTAIN = 10, 5  # images of a class
 LISTED = 50  # uncertain images of all classes
 MAPPED = 2000  # images of the map
 TO_LOOK_AT, PICTURED = 10, 4  # classes or pairs to look at, and those with pictures
+LEAST_COMPARED = 3  # divided classes; with fewer, a class is compared with (almost) its own value
 LONGEST = 60  # characters of a name
 
 
@@ -52,7 +54,7 @@ def write_report(found: Discovered, facts: Mapping[str, Any], out: Path) -> None
     store = open_packed(found.store)
     known = found.model.known
     classes = found.table["class"]
-    ids = [c for c in range(len(found.model.names)) if (classes == c).any()]
+    ids = [c for c in range(len(found.model.names)) if c < known or (classes == c).any()]
     ids.sort(key=lambda c: -int((classes == c).sum()))
     largest = next((found.model.names[c] for c in ids if c >= known), None)
     sections = [
@@ -81,32 +83,47 @@ def _name(found: Discovered, c: int) -> str:
 
 
 def _summary(facts: Mapping[str, Any], largest: str | None) -> list[str]:
-    classes = f"{facts['K']} classes: {facts['known']} known and {facts['K'] - facts['known']} new"
+    new = f"{facts['known']} known and {facts['K'] - facts['known']} new" if facts["known"] else "all new"
+    classes = f"{facts['K']} classes: {new}"
     labelled = f"{facts['labelled']:,} of them" if facts["labelled"] else "none of them"
     how = "estimated" if facts["K_source"] == "estimated" else "given"
     empty = facts["K"] - facts["found"]
     return [
         f"{counted(facts['images'], 'image')}, {labelled} with a label. {classes} ({how}).",
-        *([f"{empty} of the classes have no unlabelled images."] if empty else []),
+        *on_estimate(facts),
+        *([f"{empty} of the classes {'has' if empty == 1 else 'have'} no unlabelled images."] if empty else []),
         *([f"New classes are numbered. The largest is {largest}; see the galleries."] if largest else []),
         *facts["check"]["said"],
+        *([EXPLANATION] if "scores" in facts["check"] else []),
         *facts["notes"],
     ]
 
 
 def _classes(found: Discovered, ids: Sequence[int]) -> Grid:
-    by_class = found.table.groupby("class")["confidence"]
-    sizes, means = by_class.size().to_dict(), by_class.mean().to_dict()
+    sizes = _sizes(found)
     lines = [
         [
             Cell(_name(found, c)),
             Cell("known" if c < found.model.known else "new"),
-            Cell(f"{sizes[c]:,}", share=sizes[c] / max(sizes.values())),
-            Cell(f"{100 * means[c]:.0f}"),
+            Cell(f"{sizes[c]:,}", share=sizes[c] / sizes.max()),
+            Cell("–" if (mean := _mean_confidence(found, c)) is None else f"{100 * mean:.0f}"),
         ]
         for c in ids
     ]
-    return Grid("Classes", ["Class", "Kind", "Images", "Mean confidence (%)"], lines, 2)
+    notes = [f"A class of fewer than {FEW} images has no mean confidence: so few images make up its centre themselves."]
+    few = any(sizes[c] < FEW for c in ids)
+    return Grid("Classes", ["Class", "Kind", "Images", "Mean confidence (%)"], lines, 2, notes if few else ())
+
+
+def _sizes(found: Discovered) -> NDArray[np.int64]:
+    """Return the number of unlabelled images of each class."""
+    return np.bincount(found.table["class"], minlength=len(found.model.names))
+
+
+def _mean_confidence(found: Discovered, c: int) -> float | None:
+    """Return the mean confidence of the images of a class, or None if there are fewer than FEW."""
+    of = found.table.loc[found.table["class"] == c, "confidence"]
+    return float(of.mean()) if len(of) >= FEW else None
 
 
 def _gallery(found: Discovered, store: Packed, ids: Sequence[int], none: str) -> list[Block]:
@@ -116,19 +133,22 @@ def _gallery(found: Discovered, store: Packed, ids: Sequence[int], none: str) ->
     groups = []
     for c in ids:
         members = classes == c
-        size = int(members.sum())
+        mean = _mean_confidence(found, c)
         groups.append(
             Group(
                 _name(found, c),
                 [
-                    f"{size:,} image{'s' if size > 1 else ''}",
-                    f"mean confidence {table.loc[members, 'confidence'].mean():.0%}",
+                    counted(int(members.sum()), "unlabelled image"),
+                    *([] if mean is None else [f"mean confidence {mean:.0%}"]),
                 ],
                 _pictures(found, store, first(-table["score"].to_numpy(), members, TYPICAL)),
                 _pictures(found, store, first(table["margin"].to_numpy(), members, UNCERTAIN)),
             )
         )
-    note = "Most typical: highest scores. Least certain: smallest margins to the second class (text of a picture)."
+    note = (
+        "Most typical: the images most similar to their class. Least certain: the images for which a second class is "
+        "almost as likely. Hold the pointer over a picture to see its file, its confidence and the second class."
+    )
     return [Notes([note]), Gallery(groups)]
 
 
@@ -143,7 +163,7 @@ def _pictures(found: Discovered, store: Packed, places: Sequence[int]) -> list[P
 
 def _to_look_at(found: Discovered, store: Packed) -> list[Block]:
     """Return pairs of classes that look like one, and classes that look like several, with pictures."""
-    return [*_pairs(found, store), *_divided(found, store)] or [Notes(["There is only one class, with few images."])]
+    return [*_pairs(found, store), *_divided(found, store)]
 
 
 def _central(found: Discovered, store: Packed, rows: NDArray[np.int64]) -> list[Picture]:
@@ -176,8 +196,16 @@ def _pairs(found: Discovered, store: Packed) -> list[Block]:
 def _divided(found: Discovered, store: Packed) -> list[Block]:
     classes = found.table["class"].to_numpy()
     divided = halves(found.features, classes, threads=found.model.parameters["threads"])
-    if not divided:
-        return []
+    if len(divided) < LEAST_COMPARED:
+        return [
+            Notes(
+                [
+                    "Classes that look like several are not listed, because a class is compared with the others, and "
+                    f"fewer than {LEAST_COMPARED} classes have at least {LEAST_IMAGES} images that divide into two "
+                    "halves."
+                ]
+            )
+        ]
     lines: list[list[Cell]] = []
     groups: list[Group] = []
     for one in divided[:TO_LOOK_AT]:
@@ -224,14 +252,16 @@ def _uncertain(found: Discovered, store: Packed) -> list[Block]:
     every = np.ones(len(found.table), dtype=np.bool_)
     places = first(found.table["margin"].to_numpy(), every, LISTED)
     rows = found.table.iloc[places]
-    columns = ("path", "name", "confidence", "second", "margin", "nearest")
+    texts = {"path": "Image", "name": "Class", "second": "Second class"}
+    if found.model.known:
+        texts["nearest"] = "Nearest labelled example"
     lines = [
-        [Cell(path), Cell(name), Cell(second), Cell(nearest), Cell(f"{100 * share:.0f}"), Cell(f"{100 * margin:.1f}")]
-        for path, name, share, second, margin, nearest in rows[list(columns)].itertuples(index=False)
+        [*map(Cell, words), Cell(f"{100 * share:.0f}"), Cell(f"{100 * margin:.1f}")]
+        for *words, share, margin in rows[[*texts, "confidence", "margin"]].itertuples(index=False)
     ]
-    head = ["Image", "Class", "Second class", "Nearest labelled example", "Confidence (%)", "Margin (points)"]
+    head = [*texts.values(), "Confidence (%)", "Margin (points)"]
     group = Group("Images", [f"{len(places)} images with the smallest margins"], [], _pictures(found, store, places))
-    return [Gallery([group]), Grid("Images with the smallest margins", head, lines, 4)]
+    return [Gallery([group]), Grid("Images with the smallest margins", head, lines, len(texts))]
 
 
 def _assumptions(found: Discovered, facts: Mapping[str, Any]) -> list[Block]:
@@ -249,7 +279,7 @@ def _assumptions(found: Discovered, facts: Mapping[str, Any]) -> list[Block]:
     blocks: list[Block] = [Notes(assumptions)]
     if facts["tried"]:
         lines = [[Cell(str(classes)), Cell(f"{value:.1f}")] for classes, value in sorted(facts["tried"].items())]
-        notes = ["A rough estimate: the K with the highest k-means accuracy on the labelled images before training."]
+        notes = ["The estimate: the K with the highest k-means accuracy on the labelled images before training."]
         blocks.append(Grid("Estimation of K", ["K", "Accuracy on labelled images (%)"], lines, 0, notes))
     lines = [[Cell(str(key)), Cell(str(value))] for key, value in p.items() if key != "note"]
     return [*blocks, Grid("Parameters", ["Name", "Value"], lines, 2)]

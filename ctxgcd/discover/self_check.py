@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import math
 from collections.abc import Mapping
 from contextlib import redirect_stdout
 from functools import partial
@@ -63,6 +62,8 @@ def check(
 ) -> dict[str, Any]:
     """Train on the split of the check and score its unlabelled images, beside clusterings of the frozen features.
 
+    All of them are given the true number of classes of the split, the hidden ones included.
+
     Args:
         values: the values of the preset, before they are adapted to a number of images.
         trial: split of `hidden_half`.
@@ -71,8 +72,8 @@ def check(
         weights: the backbone's prepared weights.
 
     Returns:
-        `images` (scored), `classes`, `hidden` (numbers) and `scores`, the accuracy (v2, percent) of All, Old and New
-        images by the name of the method.
+        `images` (scored), `classes`, `hidden` (classes), `hidden_images` (numbers) and `scores`, the accuracy (v2,
+        percent) of All, Old and New images by the name of the method, OWN first.
     """
     classes, device = int(trial["class_id"].nunique()), test_view.device
     parameters, _ = fitted({**values, "K": classes, "K_source": "given"}, len(trial))
@@ -91,6 +92,7 @@ def check(
         "images": len(own),
         "classes": classes,
         "hidden": int(own.loc[~old, "class_id"].nunique()),
+        "hidden_images": int((~old).sum()),
         "scores": {name: {"all": of.all, "old": of.old, "new": of.new} for name, of in scores.items()},
     }
 
@@ -105,26 +107,3 @@ def clusterings(features: Tensor, labels: Tensor, classes: int, seed: int) -> di
     with redirect_stdout(io.StringIO()):
         semi, _ = semi_supervised_kmeans(rows, labels, classes, restarts=RESTARTS, iterations=ITERATIONS, seed=seed)
     return {"k-means": found, "semi-supervised k-means": semi[free].numpy()}
-
-
-def sentences(found: Mapping[str, Any]) -> list[str]:
-    """Return the result of `check` in words."""
-    scores, images = found["scores"], found["images"]
-    own = scores[OWN]
-    accuracies = ", ".join(
-        f"{name} {'has All ' if name == OWN else ''}{of['all']:.1f} / {'Old ' if name == OWN else ''}{of['old']:.1f} / "
-        f"{'New ' if name == OWN else ''}{of['new']:.1f}"
-        for name, of in scores.items()
-    )
-    lines = [f"Check on your labels: with half of your classes hidden, {accuracies} (percent of {images:,} images)."]
-    for name, of in scores.items():
-        better = [f"{kind.title()} {of[kind]:.1f} instead of {own[kind]:.1f}" for kind in of if of[kind] > own[kind]]
-        if of["all"] > own["all"] or of["new"] > own["new"]:
-            lines.append(f"On your labels, {name} is better than this method: {', '.join(better)}.")
-    share = own["all"] / 100
-    points = max(1, math.ceil(196 * math.sqrt(share * (1 - share) / images)))
-    lines.append(
-        f"The check is rough: it has {images:,} images of {found['classes']} classes, {found['hidden']} of them "
-        f"hidden; differences below about {points} points may be chance."
-    )
-    return lines

@@ -13,7 +13,7 @@ from ctxgcd.plots.palette import class_colors
 from ctxgcd.report.thumbnails import Sheet
 
 WIDTH, HEIGHT, EDGE = 1000, 700, 20
-LEGEND = 24  # maximum number of labels in a legend; more labels are only shown on hover
+LEGEND = 24  # maximum number of labels in an open legend; a legend of more labels is folded
 
 
 @dataclass(frozen=True)
@@ -68,7 +68,7 @@ def embedding(
 
 
 def _colouring(labels: Sequence[str], order: Sequence[str]) -> dict[str, Any]:
-    """Return the distinct labels, their colours, the index of each image's label, and whether a legend is shown."""
+    """Return the distinct labels, their colours, the index of each image's label, and whether the legend is open."""
     found = set(labels)
     order = order if found <= set(order) else sorted(found)
     colours = class_colors(order)
@@ -78,5 +78,5 @@ def _colouring(labels: Sequence[str], order: Sequence[str]) -> dict[str, Any]:
         "labels": names,
         "colours": [colours[name] for name in names],
         "of": [place[label] for label in labels],
-        "legend": len(names) <= LEGEND,
+        "open": len(names) <= LEGEND,
     }

@@ -178,7 +178,22 @@ def test_the_examples_of_every_help_run(command: ModuleType, place: Path) -> Non
         ([], "the following arguments are required: COMMAND; see ctxgcd --help"),
         (["evaluate", "a.csv"], "the following arguments are required: truth; see ctxgcd evaluate --help"),
         (["evaluate", "a.csv", "b.csv"], "a.csv does not exist; check its name and folder"),
-        (["diff", "a", "b", "--jsn"], "unrecognized arguments: --jsn; see ctxgcd --help"),
+        (["diff", "a", "b", "--jsn"], "unknown option '--jsn'; did you mean '--json'?; see ctxgcd diff --help"),
+        (["diff", "a", "b", "c"], "unrecognized arguments: c; see ctxgcd diff --help"),
+        (["diff", "a", "b", "-x"], "unrecognized arguments: -x; see ctxgcd diff --help"),
+        (["--versoin"], "unknown option '--versoin'; did you mean '--version'?; see ctxgcd --help"),
+        (
+            ["discover", "photos", "--lables=l.csv"],  # although --out is required
+            "unknown option '--lables'; did you mean '--labels'?; see ctxgcd discover --help",
+        ),
+        (
+            ["predict", "model", "photos", "--thresh", "1"],  # abbreviated
+            "unknown option '--thresh'; did you mean '--threshold'?; see ctxgcd predict --help",
+        ),
+        (
+            ["evaluate", "a.csv", "b.csv", "--allow-miss"],
+            "unknown option '--allow-miss'; did you mean '--allow-missing'?; see ctxgcd evaluate --help",
+        ),
     ],
 )
 def test_invalid_input_prints_one_line_and_exits_with_status_2(tmp_path: Path, words: list[str], message: str) -> None:

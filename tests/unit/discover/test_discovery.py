@@ -260,7 +260,11 @@ def test_estimated_k(place: Place, out: Path, tmp_path: Path) -> None:
     assert estimated["K_source"] == "estimated"
     assert 3 <= estimated["K"] <= 12
     assert estimated["K"] in estimated["tried"]
-    assert "Estimation of K" in (mine / "report.html").read_text(encoding="utf-8")
+    page = (mine / "report.html").read_text(encoding="utf-8")
+    assert "Estimation of K" in page
+    assert f"The number of classes, {estimated['K']}, is a rough estimate" in page
+    sizes = table(mine / "predictions.csv")["class"].value_counts()
+    assert estimated["few"] == sum(sizes.get(c, 0) < 3 for c in range(2, estimated["K"]))
 
 
 def test_new_classes_are_named_by_size() -> None:

@@ -6,10 +6,12 @@ from pathlib import Path
 
 import pytest
 
+from ctxgcd.cli.command import parser
 from ctxgcd.config import Params
 from ctxgcd.discover.presets import chosen, estimate_of, fitted, read_presets
 from ctxgcd.errors import UserError
 from tests.helpers.discovery import Place
+from tests.helpers.places import ROOT
 
 
 @pytest.mark.slow
@@ -50,6 +52,18 @@ def test_presets_agree_with_the_workflow(params: Params) -> None:
     changed = {key for key in of_simgcd if values[key] != of_simgcd[key]}
     assert changed <= {"teacher_warmup_epochs", "entropy_weight", "new_by"}
     assert values["entropy_weight"] == params.methods["simgcd"]["entropy_weight"]
+
+
+def test_help_and_docs_give_the_balance_of_each_preset() -> None:
+    of = {name: preset.methods["simgcd"]["entropy_weight"] for name, preset in read_presets().presets.items()}
+    assert list(of) == ["quick", "long"]
+    [value] = set(of.values())
+    [commands] = [action for action in parser()._actions if isinstance(action.choices, dict)]
+    [option] = [one for one in commands.choices["discover"]._actions if "--balance" in one.option_strings]
+    assert str(option.help).endswith(f"default: {value:g} in both presets")
+    docs = (ROOT / "docs/discover.md").read_text(encoding="utf-8")
+    assert f"\n| `--balance` | {of['quick']:g} | {of['long']:g} |\n" in docs
+    assert f"(`entropy_weight`; default: {value:g} in both presets)" in docs.replace("\n", " ")
 
 
 def test_backbones_set_their_sizes() -> None:

@@ -36,7 +36,7 @@ def unlabelled(place: Place, photos: Path, tmp_path_factory: pytest.TempPathFact
 def test_all_classes_are_new(unlabelled: tuple[Path, dict[str, Any]], photos: Path) -> None:
     out, found = unlabelled
     assert (found["images"], found["labelled"], found["known"], found["K"]) == (36, 0, 0, KINDS)
-    assert f"no labels: all {KINDS} classes are new" in found["notes"]
+    assert found["notes"] == []
     predictions = table(out / "predictions.csv")
     assert len(predictions) == 36
     assert set(predictions["name"]) == {"new-1", "new-2", "new-3"}
@@ -45,7 +45,8 @@ def test_all_classes_are_new(unlabelled: tuple[Path, dict[str, Any]], photos: Pa
     assert api.evaluate(predictions, truth)["scores"][0]["all"] > 80
     page = (out / "report.html").read_text(encoding="utf-8")
     assert "36 images without a label in 3 classes, all new." in page
-    assert "36 images, none of them with a label." in page
+    assert f"36 images, none of them with a label. {KINDS} classes: all new (given)." in page
+    assert "Nearest labelled example" not in page
     assert "Known classes" not in page
     kept = yaml.safe_load((out / "model/params.yaml").read_text(encoding="utf-8"))
     assert kept["supervised_weight"] == 0
@@ -100,4 +101,6 @@ def test_the_command_says_that_all_classes_are_new(
     monkeypatch.setattr("sys.argv", ["ctxgcd", "discover", str(photos), *words, "--out", str(unlabelled[0])])
     with short_trainings():
         main()
-    assert capsys.readouterr().out.startswith("36 unlabelled images in 3 classes; no labels: all 3 classes are new\n")
+    printed = capsys.readouterr()
+    assert printed.out.startswith("36 unlabelled images in 3 classes; no labels: all 3 classes are new\n")
+    assert "classes are new" not in printed.err

@@ -1,0 +1,113 @@
+"""The report of a discovery: classes with few or no images, and the map."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from ctxgcd.discover import model as models
+from ctxgcd.discover.class_shapes import LEAST_IMAGES
+from ctxgcd.discover.report import Discovered, write_report
+from tests.helpers.discovery import table
+
+FACTS = {"tried": None, "check": {"said": []}, "notes": [], "adapted": []}
+
+
+def page_of(out: Path, to: Path, classes: np.ndarray, names: list[str], known: int, **changes: Any) -> str:
+    """The report of the images of a discovery with other classes, two per class apart in their features."""
+    predictions = table(out / "predictions.csv")
+    predictions = predictions.iloc[np.arange(len(classes)) % len(predictions)].reset_index(drop=True)
+    predictions["class"], predictions["name"] = classes, [names[c] for c in classes]
+    predictions["margin"], predictions["second"] = predictions["confidence"] / 2, names[0]
+    features = np.random.default_rng(0).normal(size=(len(classes), 8)).astype(np.float32)
+    features /= np.linalg.norm(features, axis=1, keepdims=True)
+    made = replace(models.load(out / "model"), names=names, known=known)
+    [store] = out.glob("work/images-*/images.npz")
+    sizes = np.bincount(classes, minlength=len(names))
+    facts = FACTS | {
+        "images": len(classes),
+        "labelled": 0,
+        "known": known,
+        "K": len(names),
+        "K_source": "given",
+        "found": int((sizes > 0).sum()),
+        "few": int((sizes[known:] < 3).sum()),
+    }
+    ids = np.arange(len(classes)) % 40
+    write_report(Discovered(made, predictions, features, ids, store), facts | changes, to / "report.html")
+    return (to / "report.html").read_text(encoding="utf-8")
+
+
+def lines_of(page: str, title: str) -> list[list[str]]:
+    body = page[page.index(f"<caption>{title}</caption>") :]
+    rows = re.findall(r"<tr>(.*?)</tr>", body[: body.index("</table>")], re.DOTALL)
+    return [re.findall(r"<td[^>]*>(.*?)</td>", row) for row in rows[1:]]
+
+
+NAMES = ["robin", "wren", "new-1", "new-2", "new-3", "new-4"]
+
+
+def test_classes_with_few_or_no_images(out: Path, tmp_path: Path) -> None:
+    """A known class without images is listed; an image alone has no mean confidence; an empty new class is counted."""
+    page = page_of(out, tmp_path, np.repeat([0, 2, 3, 4], [3, 20, 1, 2]), NAMES, 2)
+    lines = lines_of(page, "Classes")
+    assert [line[:3] for line in lines] == [
+        ["new-1", "new", "20"],
+        ["robin", "known", "3"],
+        ["new-3", "new", "2"],
+        ["new-2", "new", "1"],
+        ["wren", "known", "0"],
+    ]
+    assert [line[3] == "–" for line in lines] == [False, False, True, True, True]
+    assert "A class of fewer than 3 images has no mean confidence" in page
+    assert re.search(r'<h4>wren</h4>\n<p class="facts"><span>0 unlabelled images</span></p>', page)
+    assert re.search(r'<h4>new-2</h4>\n<p class="facts"><span>1 unlabelled image</span></p>', page)
+    assert "2 of the classes have no unlabelled images." in page  # wren and new-4
+    only = page_of(out, tmp_path, np.repeat([0, 2], [3, 4]), NAMES[:3], 2)
+    assert "1 of the classes has no unlabelled images." in only
+    assert "has no mean confidence" in only
+
+
+@pytest.mark.parametrize(("divided", "listed"), [(1, False), (2, False), (3, True)])
+def test_divided_classes_are_compared_with_others(out: Path, tmp_path: Path, divided: int, listed: bool) -> None:
+    page = page_of(out, tmp_path, np.repeat(range(divided), 2 * LEAST_IMAGES), NAMES, 0)
+    assert ("Classes that look like several are not listed, because a class is compared" in page) != listed
+    assert ("<caption>Classes that look like several</caption>" in page) == listed
+
+
+@pytest.mark.parametrize(("classes", "opened"), [(3, True), (30, False)])
+def test_the_map_has_a_legend_for_every_colouring(out: Path, tmp_path: Path, classes: int, opened: bool) -> None:
+    """A legend of many classes is folded."""
+    names = [f"new-{number + 1}" for number in range(classes)]
+    page = page_of(out, tmp_path, np.arange(60) % classes, names, 0)
+    legends = re.findall(r'<details class="legend" data-of="(\w+)"( open)?( hidden)?>(.*?)</details>', page, re.DOTALL)
+    assert [(name, bool(hidden)) for name, _, hidden, _ in legends] == [
+        ("class", False),
+        ("kind", True),
+        ("confidence", True),
+    ]
+    assert bool(legends[0][1]) == opened
+    shown = dict(re.findall(r'<li><i style="background: (#\w+)"></i>(.*?)</li>', legends[0][3]))
+    assert sorted(shown.values()) == sorted(names)
+    svg = page[page.index('<svg viewBox="0 0 1000') :]
+    assert set(re.findall(r'fill="(#\w+)"', svg[: svg.index("</svg>")])) == set(shown)
+
+
+def test_an_estimate_and_the_check_are_explained(out: Path, tmp_path: Path) -> None:
+    estimated = {"K_source": "estimated", "tried": {6: 75.0, 5: 74.0}, "labelled": 10}
+    check = {"check": {"scores": {}, "said": ["What the check says."]}}
+    page = page_of(out, tmp_path, np.repeat([0, 2], [3, 20]), NAMES, 2, **estimated, **check)
+    assert "6 classes: 2 known and 4 new (estimated)" in page
+    assert (
+        "The number of classes, 6, is a rough estimate: 5 classes group as many of the 10 labelled images correctly, "
+        "and 3 of the 4 new classes have fewer than 3 images. Set it with --classes if you know it." in page
+    )
+    assert page.index("What the check says.") < page.index("semi-supervised k-means also keeps images")
+    given = page_of(out, tmp_path, np.repeat([0, 2], [3, 20]), NAMES, 2)
+    assert "rough estimate" not in given
+    assert "In this check, " not in given
