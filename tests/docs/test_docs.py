@@ -128,7 +128,7 @@ def test_every_parameter_is_shown(site: Path, params: Params) -> None:
         for line in (sections / "parameters.protocols.md").read_text(encoding="utf-8").splitlines()
         for key in re.findall(r"^\| `(\w+)`", line)
     }
-    assert list(params.protocols) == ["official", "fashion", "cub50", "cifar10_12k"]
+    assert list(params.protocols) == ["official", "fashion", "cub50", "cub50_vit", "cifar10_12k"]
     assert rows["lr"][1:-1] == ["float, > 0", "", *(f"`{protocol.lr}`" for protocol in params.protocols.values())]
     assert rows["weight_decay"][3] == "`5.0e-05`"  # as YAML reads it
     assert rows["tail"][1:4] == ["`blocks` or `adapter`", "`blocks`", "`blocks`"]  # choices, default, official

@@ -52,7 +52,7 @@ OF_CONTEXT = {
 OTHER: dict[str, Any] = {
     **{"split.seed": 1, "split.labelled_share": 0.4, "benchmarks.cub.classes": 150},
     **{"backbones.dino_vitb16.mean": [0.5, 0.5, 0.5], "backbones.dino_vitb16.std": [0.5, 0.5, 0.5]},
-    **{"backbones.dino_vitb16.model": "vit_base_patch16_224", "backbones.dino_vitb16.weights": "package"},
+    **{"backbones.dino_vitb16.model": "vit_base_patch16_224", "backbones.dino_vitb16.weights": "hub"},
     **{
         "protocols.official.backbone": "efficientnet_lite0",
         "protocols.official.resize": 260,

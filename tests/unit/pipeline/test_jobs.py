@@ -123,12 +123,12 @@ def test_weights_with_an_address_that_benchmarks_or_rows_use_are_fetched() -> No
 @pytest.mark.parametrize("benchmark", ["cub", "fashion"])
 def test_a_row_with_another_backbone_reads_its_weights_and_features(benchmark: str) -> None:
     of = jobs()
-    own, other = of.inputs(benchmark, "simgcd", "0"), of.inputs(benchmark, "simgcd+backbone=dinov2_vitb14", "0")
+    own, other = of.inputs(benchmark, "simgcd", "0"), of.inputs(benchmark, "simgcd+backbone=dinov3_vitb16", "0")
     assert own.keys() == other.keys()
     assert {name for name in own if own[name] != other[name]} == own.keys() - {"store"}
-    assert Path(other["weights"]).name.startswith("dinov2_vitb14-")
-    assert other["weights"] == of.weights(benchmark, "dinov2_vitb14")
-    changed = jobs(**{f"benchmarks__{benchmark}__overrides": {"backbone": "dinov2_vitb14"}})
+    assert Path(other["weights"]).name.startswith("dinov3_vitb16-")
+    assert other["weights"] == of.weights(benchmark, "dinov3_vitb16")
+    changed = jobs(**{f"benchmarks__{benchmark}__overrides": {"backbone": "dinov3_vitb16"}})
     assert other == changed.inputs(benchmark, "simgcd", "0")  # the same files as if the benchmark had it
     for row, name in (("kmeans", "own"), ("kmeans+backbone=dinov3_vits16", "dinov3_vits16")):
         file = Path(of.inputs(benchmark, row, "0")["test_view"])
