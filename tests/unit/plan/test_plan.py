@@ -1,4 +1,4 @@
-"""The plan: views counted by hand, sources of rates, sizes against the real models; available tables."""
+"""The plan: views counted by hand, sources of rates; available tables."""
 
 from __future__ import annotations
 
@@ -10,13 +10,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import timm
 import torch
 
 from ctxgcd.bench.training import CROP, MODEL, works
 from ctxgcd.config import Images, Params, parse
 from ctxgcd.errors import UserError
-from ctxgcd.models.backbone import cut
 from ctxgcd.pipeline import code
 from ctxgcd.pipeline.available import Available, available
 from ctxgcd.pipeline.identity import identity
@@ -24,12 +22,11 @@ from ctxgcd.pipeline.resolve import resolve
 from ctxgcd.pipeline.runs import Run
 from ctxgcd.pipeline.tables import table_runs
 from ctxgcd.pipeline.targets import refuse_unknown_rules, runs_behind
-from ctxgcd.plan import rates, sizes
+from ctxgcd.plan import rates
 from ctxgcd.plan.lines import KEPT, plan
 from ctxgcd.plan.plan import write_plan
 from ctxgcd.plan.rates import Measured, measured
 from ctxgcd.plan.work import Work, cached_views, trunk_views, work_of
-from ctxgcd.training import views
 from tests.helpers.places import ROOT
 
 NOTHING = Measured([], {}, None)
@@ -42,18 +39,6 @@ MAIN = ("main_ssb", "main_generic", "main_challenging")
 def _elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv(rates.VARIABLE, raising=False)
-
-
-@pytest.fixture
-def demo(committed: dict[str, Any]) -> Params:
-    """params.yaml with other values for fashion: the last convolution is trained, in few epochs."""
-    committed["protocols"]["fashion"] |= {"resize": 73, "crop": 64, "tail": "blocks", "view_bank": 4, "epochs": 8}
-    methods = committed["benchmarks"]["fashion"]["methods"]
-    methods["simgcd"]["teacher_warmup_epochs"] = 3
-    methods["full"] |= {"T_warm": 2, "neighbour_images": 64}
-    committed["rows_of"] = {}
-    del committed["seeds_of"]["fashion"]
-    return parse(committed)
 
 
 def finish(params: Params, run: Run, seconds: float, **changes: Any) -> None:
@@ -219,57 +204,6 @@ def test_a_damaged_run_is_named(params: Params) -> None:
         measured(params)
 
 
-# -- sizes -------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("model", "crops", "smaller"),
-    [
-        ("tf_efficientnet_lite0", (64, 90), {}),
-        *((model, (224,), {"depth": 1, "img_size": 224}) for model in sizes.SHAPES if model.startswith("vit_")),
-    ],
-)
-def test_shapes_are_those_of_the_models(model: str, crops: tuple[int, ...], smaller: dict[str, int]) -> None:
-    net = timm.create_model(model, num_classes=0, **smaller).eval().requires_grad_(False)
-    shape, backbone = sizes.SHAPES[model], cut(net, 1)
-    for crop in crops:
-        with torch.no_grad():
-            assert backbone.trunk(torch.zeros(1, 3, crop, crop)).numel() == shape.values(crop, 1)
-    assert shape.values(crops[0], 0) == backbone.dim == shape.dim
-    assert sum(p.numel() for p in backbone.tail.parameters() if p.requires_grad) == shape.block
-
-
-def test_disk_of_the_demo_by_hand(demo: Params) -> None:
-    runs = [resolve(demo, "fashion", row, 0) for row in ("kmeans", "gcd", "simgcd")]
-    disk = sizes.disk_of(demo.benchmarks["fashion"], DEMO, 73, runs)
-    assert disk.store == 3 * 2500 * 28 * 28
-    assert disk.kept == (2500 + 2500 + 4 * 2000) * 1280 * 4  # frozen features, test views, bank of 2 x 2 x 320 values
-    tail, projector = 320 * 1280, 1280 * 128 + 128 + 128 * 128 + 128 + 128 * 64 + 64
-    kmeans, simgcd = 4 * 10 * 1280, 4 * (tail + projector + 10 * 1280)
-    gcd = simgcd + 4 * 2048 * 64
-    assert disk.results == kmeans + gcd + simgcd + 3 * (2500 * 80 + 2000 * 1280 * 2)
-    assert disk.scratch == 2 * gcd
-
-
-def test_disk_of_fresh_views_and_of_unknown_backbones(params: Params, committed: dict[str, Any]) -> None:
-    entry, p = params.benchmarks["cifar10"], resolve(params, "cifar10", "simgcd", 0)
-    disk = sizes.disk_of(entry, entry.images, 256, [p])
-    assert disk.kept == 0
-    assert disk.scratch is not None
-    assert disk.scratch > 60_000 * 197 * 768 * 2  # the test views' file
-    odd = sizes.disk_of(entry, entry.images, 256, [p | {"model": "resnet50"}])
-    assert (odd.store, odd.kept) == (disk.store, None)
-
-
-def test_disk_of_rows_with_two_backbones_is_the_sum(params: Params) -> None:
-    entry = params.benchmarks["cifar10"]
-    runs = [resolve(params, "cifar10", row, 0) for row in ("kmeans", "kmeans+backbone=dinov2_vits14")]
-    both, *each = (sizes.disk_of(entry, entry.images, 256, of) for of in (runs, runs[:1], runs[1:]))
-    assert [one.kept for one in each] == [60_000 * 768 * 2, 60_000 * 384 * 2]
-    assert (both.store, both.kept) == (each[0].store, each[0].kept + each[1].kept)
-    assert both.results == each[0].results + each[1].results
-
-
 # -- the whole -----------------------------------------------------------------------------------------------
 
 
@@ -366,11 +300,6 @@ def test_finished_runs_replace_missing_data(params: Params) -> None:
             assert "results/available/main_ssb.csv" not in here(params).files()
             finish(params, Run("cub", row, seed), 1.0)
     assert here(params).files() == [f"results/available/main_ssb.{suffix}" for suffix in ("csv", "md", "tex", "html")]
-
-
-def test_the_plan_has_the_cache_limits_of_a_training() -> None:
-    """The plan does not load torch, so it has its own copy of the limits."""
-    assert (sizes.IN_MEMORY, sizes.ON_DISK) == (views.IN_MEMORY, views.ON_DISK)
 
 
 def test_a_finished_run_in_the_cache_is_found(params: Params) -> None:

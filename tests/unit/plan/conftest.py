@@ -1,0 +1,21 @@
+"""Parameters of a small demo, for the plan and its sizes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from ctxgcd.config import Params, parse
+
+
+@pytest.fixture
+def demo(committed: dict[str, Any]) -> Params:
+    """params.yaml with other values for fashion: the last convolution is trained, in few epochs."""
+    committed["protocols"]["fashion"] |= {"resize": 73, "crop": 64, "tail": "blocks", "view_bank": 4, "epochs": 8}
+    methods = committed["benchmarks"]["fashion"]["methods"]
+    methods["simgcd"]["teacher_warmup_epochs"] = 3
+    methods["full"] |= {"T_warm": 2, "neighbour_images": 64}
+    committed["rows_of"] = {}
+    del committed["seeds_of"]["fashion"]
+    return parse(committed)
