@@ -17,7 +17,7 @@ from tests.helpers.places import ROOT
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 
 # Only Snakemake's own process calls the function that imports it.
-OF_EXTRAS = {("signals.py", "psutil"), ("export.py", "onnx"), ("export.py", "onnxruntime")}
+OF_EXTRAS = {("signals.py", "psutil"), ("export.py", "onnx"), ("export.py", "onnxruntime"), ("onnx_weights.py", "onnx")}
 
 USE = """
 import sys

@@ -30,7 +30,7 @@ def test_demo_needs_no_data(tmp_path: Path) -> None:
     assert {benchmark for benchmark, _, _ in result.trainings} == {"fashion"}
     assert sum(row == "kmeans" for _, row, _ in result.trainings) == 5
     # Six rows of the main table, two more of the ablation, and two more of the sensitivity.
-    assert len(result.trainings) == result.jobs["train"] == 6 * 5 + 2 * 3 + 2
+    assert len(result.trainings) == result.jobs["train"] == 6 * 5 + 2 * 3 + 2 * 3
 
 
 def test_one_table_plans_only_its_runs(tiny: Project) -> None:
@@ -40,12 +40,12 @@ def test_one_table_plans_only_its_runs(tiny: Project) -> None:
 
 
 def test_a_row_with_another_backbone_plans_its_weights_and_features(tiny: Project) -> None:
-    rows = [f"{row}{changed}" for row in ("kmeans", "simgcd") for changed in ("", "+backbone=dinov2_vitb14")]
+    rows = [f"{row}{changed}" for row in ("kmeans", "simgcd") for changed in ("", "+backbone=dinov3_vitb16")]
     result = tiny.call("-n", "-p", *(f"{folder_of(('cub', row, 0))}/run.json" for row in rows))
     assert result.code == 0, result.output
-    model = "vit_base_patch14_dinov2.lvd142m"
+    model = "vit_base_patch16_dinov3.lvd1689m"
     prepared = re.findall(r"prepare_weights.py --model (\S+) .*?--out work/weights/(\w+)-32-\w+\.pt", result.output)
-    assert sorted(prepared) == [("test_vit", "tiny"), (model, "dinov2_vitb14")]
+    assert sorted(prepared) == [("test_vit", "tiny"), (model, "dinov3_vitb16")]
     extracted = re.findall(r'extract_features.py .*?"model": "(\S+)".*?--weights work/weights/(\w+)-32', result.output)
     assert sorted(extracted) == sorted(prepared)
     assert len(re.findall(r"pack_images.py", result.output)) == 1
