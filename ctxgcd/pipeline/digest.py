@@ -6,7 +6,7 @@ import ast
 import hashlib
 import json
 from collections.abc import Iterable, Iterator
-from functools import cache, lru_cache
+from functools import lru_cache
 from typing import Any
 
 NOT_CONTENT = {"ctx", "kind", "type_comment", "type_ignores"}  # fields of nodes
@@ -75,16 +75,10 @@ def _plain(value: Any) -> Any:
     if not isinstance(value, ast.AST):
         return [type(value).__name__, repr(value)]
     content: list[Any] = [type(value).__name__]
-    for name in _fields(type(value)):
-        found = getattr(value, name, None)
-        if found is not None and (plain := _plain(found)) != []:
+    for name, found in ast.iter_fields(value):
+        if found is not None and name not in NOT_CONTENT and (plain := _plain(found)) != []:
             content.append([name, plain])
     return content
-
-
-@cache
-def _fields(kind: type[ast.AST]) -> tuple[str, ...]:
-    return tuple(name for name in kind._fields if name not in NOT_CONTENT)
 
 
 def _pieces(joined: ast.JoinedStr) -> Iterator[Any]:
