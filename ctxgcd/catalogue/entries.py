@@ -9,6 +9,8 @@ from typing import Any, Literal
 
 from pydantic import Field
 
+from ctxgcd.catalogue.clustered import XConValues, fault_of_xcon, too_few_for_xcon, xcon_steps
+from ctxgcd.catalogue.contrastive import Contrastive, GCDValues
 from ctxgcd.catalogue.sections import Closed
 
 Values = Mapping[str, Any]  # a run's resolved parameters
@@ -33,6 +35,9 @@ TRAINING = (  # values of the protocol
 
 # The same without the values that a method with a learning rate of its own has in its section.
 OWN_RATE = tuple(name for name in TRAINING if name not in ("lr", "lr_floor", "weight_decay"))
+
+# The same for a method with a batch of its own.
+OWN_BATCH = tuple(name for name in TRAINING if name != "batch_size")
 
 
 @dataclass(frozen=True)
@@ -66,6 +71,9 @@ class Entry:
         ending: how the final classes are assigned.
         published: row -> key in the published results (tables/published.csv).
         in_groups: whether the losses can be computed in the groups of `loss_group`; if not, only 0 is accepted.
+        steps: (values, number of training images, last line of the history.csv of a finished run, or nothing) -> number
+            of steps of an epoch.
+        least: why `steps` is a lower bound without a finished run, or an empty string.
         around: (all values that the method reads, epoch) -> number of images that a step adds to its batch.
         looked_at: (values, epoch) -> number of train views of each training image that are computed before the epoch.
         head_values: (values, feature dimension) -> number of parameters of the heads without the classifier.
@@ -87,6 +95,8 @@ class Entry:
     ending: Literal["classifier", "semi-supervised k-means", "own"] = "classifier"
     published: Mapping[str, str] = field(default_factory=dict)
     in_groups: bool = False
+    steps: Callable[[Values, int, Values], int] = lambda p, images, known: images // p["batch_size"]
+    least: str = ""
     around: Callable[[Values, int], int] = lambda p, epoch: 0
     looked_at: Callable[[Values, int], int] = lambda p, epoch: 0
     head_values: Callable[[Values, int], int] = lambda p, dim: 0
@@ -155,24 +165,6 @@ class KMeansValues(Closed):
 
 class SemiKMeansValues(KMeansValues):
     iterations: int = Field(ge=1)  #: maximum number of iterations of each fit
-
-
-class Contrastive(Closed):
-    """Values of L_rep and its projection head."""
-
-    projector_width: int = Field(ge=1)  #: width of the projector's hidden layers
-    projection_dim: int = Field(ge=1)  #: dimension of the projections z
-    supervised_weight: float = Field(ge=0, le=1)  #: lambda of the baseline: weight of the supervised losses
-    info_nce_weight: float = Field(1.0, ge=0)  #: weight of InfoNCE, times 1 - supervised_weight
-    sup_con_weight: float = Field(1.0, ge=0)  #: weight of SupCon, times supervised_weight
-    info_nce_temperature: float = Field(gt=0)  #: temperature of InfoNCE, tau_u
-    sup_con_temperature: float = Field(gt=0)  #: temperature of SupCon, tau_s
-
-
-class GCDValues(Contrastive):
-    head_dim: int = Field(ge=1)  #: output dimension of the DINO head
-    semi_kmeans_restarts: int = Field(ge=1)  #: number of fits of semi-supervised k-means; the best fit is used
-    semi_kmeans_iterations: int = Field(ge=1)  #: maximum number of iterations of each fit
 
 
 class SimGCDValues(Contrastive):
@@ -462,6 +454,31 @@ METHODS = {
         published={"orca": "orca"},
         in_groups=True,
         looked_at=_orca_pass,
+    ),
+    "xcon": Entry(
+        label="XCon",
+        cls="ctxgcd.methods.xcon.XCon",
+        values=XConValues,
+        shared=OWN_BATCH,
+        terms=_L_REP
+        | {
+            "expert_info_nce": Term("expert InfoNCE", r"InfoNCE of the subsets $\mathcal{L}_{fine}^{u}$"),
+            "expert_sup_con": Term("expert SupCon", r"SupCon of the subsets $\mathcal{L}_{fine}^{s}$"),
+        },
+        health={
+            "smallest_subset": "images of the smallest subset",
+            "median_subset": "images of the median subset",
+            "largest_subset": "images of the largest subset",
+        },
+        ending="semi-supervised k-means",
+        published={"xcon": "xcon"},
+        in_groups=True,
+        steps=xcon_steps,
+        least="the steps of an epoch depend on the largest subset, which is known from a finished run",
+        around=lambda p, epoch: p["experts"] * p["expert_batch"],
+        head_values=lambda p, dim: (1 + p["experts"]) * _dino_head_values(p, dim),
+        fault=fault_of_xcon,
+        too_few=too_few_for_xcon,
     ),
 }
 

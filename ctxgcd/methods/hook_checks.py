@@ -105,7 +105,7 @@ def check_epoch(
 ) -> None:
     """Raise UserError if an active term is missing, or if the checkpoint cannot be loaded again.
 
-    row: the epoch's row of history.csv; initial, now: `shapes` of the network before the training and after the epoch.
+    row: the epoch's row of history.csv; initial, now: `shapes` of the network before and after the epoch.
     """
     for term, start in method.terms().items():
         if epoch >= start and term not in row:

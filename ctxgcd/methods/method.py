@@ -85,7 +85,8 @@ class Method(ABC):
     def prepare(self, network: Any, look: Look) -> None:
         """Change values of parameters and buffers once, after the stage and before epoch 0, not when a run resumes.
 
-        It must not add, remove or freeze parameters; these are defined by `cut` and `network`.
+        It must not add, remove or freeze parameters; these are defined by `cut` and `network`. A buffer whose size
+        depends on the number of training images is made empty by `network` and gets its size here.
         """
 
     def optimisers(self, network: TailNetwork) -> list[torch.optim.Optimizer]:

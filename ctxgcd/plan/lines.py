@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from ctxgcd.catalogue.entries import METHODS
 from ctxgcd.config import Params
 from ctxgcd.pipeline import code
 from ctxgcd.pipeline.identity import ESTIMATED, read_estimate
@@ -27,6 +28,7 @@ class Line:
     """A run, or features shared by runs (seed None), with its cost. Finished and cached runs cost nothing.
 
     float32: the rate of the same work in float32; None if unknown.
+    least: why the work is a lower bound, or an empty string.
     """
 
     benchmark: str
@@ -38,6 +40,7 @@ class Line:
     memory: Memory
     precision: str
     float32: Rate | None
+    least: str = ""
 
     @property
     def costs(self) -> bool:
@@ -63,10 +66,12 @@ def plan(params: Params, runs: list[Run], past: Measured) -> list[Line]:
         for run in (run for run in runs if run.benchmark == benchmark):
             p = resolve(params, benchmark, run.row, run.seed)
             state = DONE if run in done else FOUND if _is_found(run, p, entry.reader) else TO_TRAIN
-            work = work_of(images, classes_of(entry, p), p)
+            known = past.known(benchmark, p)
+            least = METHODS[p["method"]].least if state == TO_TRAIN and not known else ""
+            work = work_of(images, classes_of(entry, p), p, known)
             rate, memory = past.rate(benchmark, p), past.memory(benchmark, p)
             precision, float32 = p["precision"], past.in_float32(benchmark, p)
-            lines.append(Line(benchmark, run.row, run.seed, state, work, rate, memory, precision, float32))
+            lines.append(Line(benchmark, run.row, run.seed, state, work, rate, memory, precision, float32, least))
             to_train += [p] * (state == TO_TRAIN)
         for model, of_model in by_model(to_train).items():
             if shared := trunk_views(images, of_model):

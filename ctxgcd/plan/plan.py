@@ -15,12 +15,12 @@ from ctxgcd.plan.sizes import disk_of
 from ctxgcd.plan.work import images_in
 from ctxgcd.utils.files import write_rows
 
-COLUMNS = ["benchmark", "row", "seed", "state", "views", "device_hours", "views_per_second", "rate_from"]
+COLUMNS = ["benchmark", "row", "seed", "state", "views", "device_hours", "bound", "views_per_second", "rate_from"]
 COLUMNS += ["peak_memory_mb", "peak_device_memory_mb", "memory_from"]
 LISTED = ["benchmark", "row", "seeds", "done", "to train", "million views", "device hours", "views/s", "from"]
 SUMMED = ["benchmark", "runs", "done", "to train", "million views", "device hours"]
 SUMMED += ["store GB", "cached GB", "results GB", "scratch GB", "host MiB", "device MiB"]
-UNKNOWN = "?"
+UNKNOWN, AT_LEAST = "?", ">="
 
 
 def write_plan(params: Params, runs: Iterable[Run], out: Path) -> str:
@@ -37,7 +37,8 @@ def _row(line: Line) -> dict[str, Any]:
     rate = line.rate.of(line.work)
     return {
         **{"benchmark": line.benchmark, "row": line.row, "seed": line.seed, "state": line.state, "views": line.views},
-        **{"device_hours": f"{line.hours:.6g}", "views_per_second": f"{rate:.6g}" if rate else ""},
+        **{"device_hours": f"{line.hours:.6g}", "bound": "lower" if line.least else ""},
+        **{"views_per_second": f"{rate:.6g}" if rate else ""},
         **{"rate_from": line.rate.source, "memory_from": line.memory.source},
         **{"peak_memory_mb": line.memory.host, "peak_device_memory_mb": line.memory.device},
     }
@@ -54,6 +55,7 @@ def _listed(lines: list[Line]) -> list[str]:
         done, rate = sum(not line.costs for line in own), own[0].rate.of(own[0].work)
         counts = [str(done), str(len(own) - done)] if seeds else ["", ""]
         cost = [f"{sum(line.views for line in own) / 1e6:,.1f}", _hours(sum(line.hours for line in own))]
+        cost = [f"{AT_LEAST} {text}" for text in cost] if any(line.least for line in own) else cost
         source = f"[{sources.index(own[0].rate.source) + 1}]"
         table.append([benchmark, row, _seeds(seeds), *counts, *cost, f"{rate:,.1f}" if rate else "", source])
     return _aligned(LISTED, table, texts=3)
@@ -109,6 +111,7 @@ def _notes(lines: list[Line], out: Path) -> list[str]:
         *(f"[{number}] {source}" for number, source in enumerate(sources, start=1)),
         f"{VARIABLE} sets the rate of your device, which takes precedence over all others.",
         *_float32(lines),
+        *dict.fromkeys(f"{AT_LEAST}: a lower bound, as its sums: {line.least}." for line in lines if line.least),
         f"Memory: the largest known peak of a run{f', from {known}' if known else ''}; {UNKNOWN}: unknown.",
         f"{KEPT}: test views and view banks, made once for all runs of a benchmark; work/ may already contain them.",
         "Disk: space of the runs to train if work/ is empty, including the copies in the run cache; scratch: temporary",

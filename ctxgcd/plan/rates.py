@@ -8,7 +8,7 @@ import sys
 from collections import Counter
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,7 @@ from ctxgcd.catalogue.entries import METHODS
 from ctxgcd.config import Params
 from ctxgcd.errors import UserError
 from ctxgcd.pipeline.paths import BENCH, RUNS
-from ctxgcd.plan.work import Work, classes_of, images_around, images_in, work_of
+from ctxgcd.plan.work import NOTHING, Work, classes_of, images_around, images_in, work_of
 from ctxgcd.utils.files import read_object, read_rows, undamaged
 
 ASSUMED = 1000.0  # assumed views per second of one device if nothing was measured
@@ -65,7 +65,10 @@ class Memory:
 
 @dataclass(frozen=True)
 class Finished:
-    """The measurement of a finished run: its work, device seconds and peak memory in MiB."""
+    """The measurement of a finished run: its work, device seconds and peak memory in MiB.
+
+    known: the last line of its history.csv, if the steps of an epoch of its method depend on the images.
+    """
 
     benchmark: str
     p: Mapping[str, Any]
@@ -74,6 +77,7 @@ class Finished:
     device: str
     host: float
     of_device: float | None
+    known: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -114,6 +118,11 @@ class Measured:
             return own
         both = own.device and own.device == other.device and own.source != other.source
         return other if both else None
+
+    def known(self, benchmark: str, p: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Return what `work_of` reads of a finished run that differs from this one at most by its seed, or nothing."""
+        same = (run for run in self.runs if run.benchmark == benchmark and {**run.p, "seed": p["seed"]} == p)
+        return next((run.known for run in same if run.known), NOTHING)
 
     def memory(self, benchmark: str, p: Mapping[str, Any]) -> Memory:
         """Return the peak memory of a run, from similar finished runs or from the step that `make bench` measures."""
@@ -196,11 +205,17 @@ def _finished(params: Params) -> list[Finished]:
             with suppress(UserError):  # the run is skipped if a user's own images are missing
                 # A resumed run records the whole time only for its epochs.
                 seconds = max(metrics["seconds"], metrics.get("training_seconds", 0.0)) * metrics.get("processes", 1)
-                work = work_of(images_in(entry), classes_of(entry, p), p)
+                known = _last_line(file.with_name("history.csv")) if METHODS[p["method"]].least else NOTHING
+                work = work_of(images_in(entry), classes_of(entry, p), p, known)
                 device, host = metrics["environment"]["device"], metrics["peak_memory_mb"]
                 of_device = metrics.get("peak_device_memory_mb")
-                found.append(Finished(benchmark, p, work, max(seconds, 1e-9), device, host, of_device))
+                found.append(Finished(benchmark, p, work, max(seconds, 1e-9), device, host, of_device, known))
     return found
+
+
+def _last_line(history: Path) -> Mapping[str, Any]:
+    """Return the last line of a history.csv by its columns; nothing if the file is missing."""
+    return read_rows(history).iloc[-1].to_dict() if history.is_file() else NOTHING
 
 
 def _kind(p: Mapping[str, Any]) -> tuple[Any, ...]:

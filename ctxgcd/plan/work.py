@@ -14,6 +14,8 @@ from ctxgcd.pipeline.classes import k_of
 from ctxgcd.pipeline.identity import ESTIMATED
 from ctxgcd.pipeline.paths import Features
 
+NOTHING: Mapping[str, Any] = {}
+
 
 @dataclass(frozen=True)
 class Work:
@@ -46,16 +48,19 @@ def classes_of(entry: Benchmark, p: dict[str, Any]) -> int:
     return k_of(entry) if p["K"] == ESTIMATED else int(p["K"])
 
 
-def work_of(images: Images, classes: int, p: dict[str, Any]) -> Work:
+def work_of(images: Images, classes: int, p: dict[str, Any], known: Mapping[str, Any] = NOTHING) -> Work:
     """Return the work of a run with parameters `p`: two views per image and step, and one test view per image.
 
     The train views that a method computes before an epoch are counted with the context terms.
+
+    known: the last line of the history.csv of a finished run, if the steps of an epoch depend on the images.
     """
-    if not METHODS[p["method"]].trains:
+    entry = METHODS[p["method"]]
+    if not entry.trains:
         return Work(distances=images.train * classes * p["restarts"])
-    steps, batch = images.train // p["batch_size"], p["batch_size"]
+    steps, batch = entry.steps(completed(p), images.train, known), p["batch_size"]
     around = [images_around(p, epoch) for epoch in range(p["epochs"])]
-    looked_at = sum(METHODS[p["method"]].looked_at(completed(p), epoch) for epoch in range(p["epochs"]))
+    looked_at = sum(entry.looked_at(completed(p), epoch) for epoch in range(p["epochs"]))
     return Work(
         baseline=2 * steps * batch * around.count(0),
         contextual=2 * steps * sum(batch + more for more in around if more) + looked_at * images.train,

@@ -57,7 +57,6 @@ class Row:
     def __post_init__(self) -> None:
         self.parameters = self.method.p
         self.optimisers = self._new_optimisers()
-        self.shapes = shapes(self.network)
         self.measured_in = frozenset({*self.method.terms().values(), self.epochs - 1})
 
     @property
@@ -67,6 +66,7 @@ class Row:
 
     def begin(self, look: Look) -> Plan:
         """Set the learning rates of an epoch and return the plan of its steps."""
+        self.shapes = shapes(self.network)
         plan = self.method.before_epoch(self.network, look)
         check_plan(self.method, plan, len(look.labels))
         if plan.fresh_optimiser:
@@ -143,6 +143,9 @@ class Row:
         state = checkpoint.load(self.state_file, "ctxgcd-state")
         if {key: state[key] for key in self.about} != self.about or completed(state["parameters"]) != self.parameters:
             raise UserError(f"{self.state_file} is the checkpoint of another run; delete it to restart the training")
+        for name, buffer in self.network.named_buffers():  # `prepare` may have given it the size of the training set
+            if name in state["network"]:
+                buffer.resize_(state["network"][name].shape)
         self.network.load_state_dict(state["network"])
         self.optimisers = self._new_optimisers()
         for optimiser, own in zip(self.optimisers, state["optimisers"], strict=True):

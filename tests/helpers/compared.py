@@ -19,13 +19,17 @@ COMPARED = {  # row -> values with which each mechanism acts on the synthetic fe
     "rsplus": {"top_k": 3, "first_drop": 1, "second_drop": 2, "ramp_epochs": 3},
     "unoplus": {"projector_width": 16, "projection_dim": 6, "heads": 2, "warmup_epochs": 1},
     "orca": {},
+    "xcon": {
+        **{"projector_width": 16, "projection_dim": 6, "head_dim": 12, "experts": 2, "expert_batch": 4},
+        **{"semi_kmeans_restarts": 2, "partition_restarts": 1},
+    },
 }
 
 
 def small(row: str, /, **changes: Any) -> dict[str, Any]:
     """Return the values of a short run, with changes."""
     usual = {"K": CLASSES, "epochs": 3, "batch_size": 8, "lr": 0.02, "tail": "blocks", "tail_lr_factor": 0.5}
-    return values(row) | usual | COMPARED[row] | changes
+    return values(row) | usual | COMPARED.get(row, {}) | changes
 
 
 def method_and_network(row: str, /, **changes: Any) -> tuple[Method, Any]:
@@ -39,8 +43,12 @@ def method_and_network(row: str, /, **changes: Any) -> tuple[Method, Any]:
 
 
 def batch_of(labels: list[int], seed: int = 0, **changes: Any) -> Batch:
-    """Return a step with these labels, -1 for unlabelled images; the images are different unless `ids` are given."""
+    """Return a step with these labels, -1 for unlabelled images; the images are different unless `ids` are given.
+
+    The groups beside `sampled` have the same images.
+    """
     ids = torch.tensor(changes.pop("ids", range(len(labels))))
     images = torch.randn(int(ids.max()) + 1, 2, KEPT, generator=torch.Generator().manual_seed(seed))
     views = images[ids].transpose(0, 1).flatten(0, 1)
-    return Batch({"sampled": Rows(views, ids, torch.tensor(labels))}, **changes)
+    rows = Rows(views, ids, torch.tensor(labels))
+    return Batch({"sampled": rows, "experts": rows}, **changes)

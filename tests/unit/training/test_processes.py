@@ -66,7 +66,7 @@ def train(out, epochs, variant, processes, device):
     sides = torch.full((images,), side)
     store = Store(pixels, torch.arange(images) * side * side, sides, sides)
     backbone = cut(net, 1)
-    heads = {"projector_width": 16, "projection_dim": 8}
+    heads = {"projector_width": 16, "projection_dim": 8, "head_dim": 32, "experts": 2, "expert_batch": 5}
     p = parameters(batch_size=7, epochs=epochs, seed=3, lr=0.02, T_warm=0, **heads)
     # Three groups of three images: the second has images of both processes.
     changes = {"staged": {}, "grouped": {"batch_size": 9, "loss_group": 3}}.get(variant, {"variant": variant})

@@ -45,6 +45,7 @@ ROWS = {
     "rsplus": "rsplus+batch_size=16+lr=0.05+epochs=3",
     "unoplus": "unoplus+batch_size=16+lr=0.05+epochs=3+projector_width=32+projection_dim=16",
     "orca": "orca+batch_size=16+lr=0.05+epochs=3",
+    "xcon": "xcon+batch_size=16+lr=0.05+epochs=3+experts=3+expert_batch=4+head_dim=64+semi_kmeans_restarts=2",
 }
 
 
