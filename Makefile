@@ -30,7 +30,7 @@ test: environment ## run the tests
 	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
 
 test-quick: environment ## run the fast tests: tests/unit and the golden values, without those marked slow
-	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder -m "not slow" tests/unit tests/test_golden.py
+	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder -m "not slow" tests/unit tests/test_golden.py tests/test_golden_clustered.py
 
 test-browser: environment ## test the report in a headless Chromium (skipped, with the reason, if there is none)
 	$(BIN)/python -m pytest -m browser tests/browser

@@ -9,7 +9,15 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from ctxgcd.catalogue.clustered import XConValues, fault_of_xcon, too_few_for_xcon, xcon_steps
+from ctxgcd.catalogue.clustered import (
+    DCCLValues,
+    XConValues,
+    concept_images,
+    fault_of_dccl,
+    fault_of_xcon,
+    too_few_for_xcon,
+    xcon_steps,
+)
 from ctxgcd.catalogue.contrastive import Contrastive, GCDValues
 from ctxgcd.catalogue.sections import Closed
 
@@ -70,9 +78,9 @@ class Entry:
         trains: whether the method trains a network; otherwise it clusters frozen features.
         ending: how the final classes are assigned.
         published: row -> key in the published results (tables/published.csv).
+        package: a package that the class needs and that only the extra of this name installs, or an empty string.
         in_groups: whether the losses can be computed in the groups of `loss_group`; if not, only 0 is accepted.
-        steps: (values, number of training images, last line of the history.csv of a finished run, or nothing) -> number
-            of steps of an epoch.
+        steps: (values, number of training images, last line of history.csv of a finished run or {}) -> steps an epoch.
         least: why `steps` is a lower bound without a finished run, or an empty string.
         around: (all values that the method reads, epoch) -> number of images that a step adds to its batch.
         looked_at: (values, epoch) -> number of train views of each training image that are computed before the epoch.
@@ -94,6 +102,7 @@ class Entry:
     trains: bool = True
     ending: Literal["classifier", "semi-supervised k-means", "own"] = "classifier"
     published: Mapping[str, str] = field(default_factory=dict)
+    package: str = ""
     in_groups: bool = False
     steps: Callable[[Values, int, Values], int] = lambda p, images, known: images // p["batch_size"]
     least: str = ""
@@ -246,8 +255,8 @@ class FullValues(Closed):
     tau: float = Field(gt=0)  #: temperature of L_c
 
 
-def _orca_pass(p: Values, epoch: int) -> int:
-    """Return the views of the pass over D^u before each epoch: at most one of each image.
+def _test_pass(p: Values, epoch: int) -> int:
+    """Return the test views of a pass over the training images, or over D^u, before each epoch: at most one of each.
 
     With new views it is not counted, because only the tail computes the cached output of the trunk.
     """
@@ -453,7 +462,7 @@ METHODS = {
         health={"margin": "margin", "partners_by_label": "share of partners by label"},
         published={"orca": "orca"},
         in_groups=True,
-        looked_at=_orca_pass,
+        looked_at=_test_pass,
     ),
     "xcon": Entry(
         label="XCon",
@@ -479,6 +488,21 @@ METHODS = {
         head_values=lambda p, dim: (1 + p["experts"]) * _dino_head_values(p, dim),
         fault=fault_of_xcon,
         too_few=too_few_for_xcon,
+    ),
+    "dccl": Entry(
+        label="DCCL",
+        cls="ctxgcd.methods.dccl.DCCL",
+        values=DCCLValues,
+        terms=_L_REP | {"concept": Term("concept", r"concepts $\mathcal{L}_{concept}$")},
+        health={"concepts": "concepts", "share_in_concepts": "share of images in concepts"},
+        ending="semi-supervised k-means",
+        published={"dccl": "dccl"},
+        package="infomap",
+        in_groups=True,
+        around=concept_images,
+        looked_at=_test_pass,
+        head_values=_dino_head_values,
+        fault=fault_of_dccl,
     ),
 }
 

@@ -78,7 +78,7 @@ def semi_supervised_kmeans(
 
 def _start(features: Tensor, labels: Tensor, old: Tensor, clusters: int, stream: torch.Generator) -> Tensor:
     """Return initial centres: class means, then unlabelled rows sampled by squared distance to the previous centres."""
-    centres = _means(features, labels, clusters)[0]
+    centres = cluster_means(features, labels, clusters)[0]
     known = torch.zeros(clusters, dtype=torch.bool, device=features.device)
     known[old] = True
     rows = features[labels < 0]
@@ -114,7 +114,7 @@ def lloyd(features: Tensor, labels: Tensor, centres: Tensor, iterations: int) ->
         inertia = float(apart.double().sum() + of_labelled.double().sum())
         if best is None or inertia < best[0]:
             best = (inertia, assigned, centres)
-        means, counts = _means(features, assigned, len(centres))
+        means, counts = cluster_means(features, assigned, len(centres))
         if len(empty := (counts == 0).nonzero()[:, 0]):
             means[empty] = rows[apart.sort(descending=True, stable=True).indices[: len(empty)]]
         shift = float((means - centres).norm(dim=1).double().sum()) ** 2
@@ -123,11 +123,11 @@ def lloyd(features: Tensor, labels: Tensor, centres: Tensor, iterations: int) ->
             break
     assert best is not None
     inertia, assigned, before = best
-    means, counts = _means(features, assigned, len(centres))
+    means, counts = cluster_means(features, assigned, len(centres))
     return inertia, assigned, torch.where(counts[:, None] > 0, means, before)
 
 
-def _means(features: Tensor, assigned: Tensor, clusters: int) -> tuple[Tensor, Tensor]:
+def cluster_means(features: Tensor, assigned: Tensor, clusters: int) -> tuple[Tensor, Tensor]:
     """Return the mean of each cluster's rows [clusters, d] (0 without rows) and their number; rows at -1 are ignored.
 
     Computed as products with membership matrices instead of a scatter, which is deterministic on every device.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import os
 from typing import TYPE_CHECKING, Any
@@ -14,6 +15,8 @@ from ctxgcd.pipeline.identity import ESTIMATED
 if TYPE_CHECKING:
     import pandas as pd
 
+PACKAGES = {"infomap": "'infomap>=2.15,<3'"}  # what `pip install` installs, as the extra of the same name
+
 
 def check_k(resolved: dict[str, Any], split: pd.DataFrame) -> None:
     """Raise UserError for a K that does not fit the split of a run."""
@@ -25,6 +28,23 @@ def check_k(resolved: dict[str, Any], split: pd.DataFrame) -> None:
     pinned = labelled.nunique() if by_clusters else 0  # clusters that labelled images fill
     if classes - pinned > (unlabelled := int((split.role == "unlabelled").sum())):
         raise UserError(f"{where}, which is too large for {unlabelled} unlabelled images; give a smaller K")
+
+
+def missing_package(method: str) -> str:
+    """Return what a method's package that is not installed is and how to get it, or an empty string."""
+    package = METHODS[method].package
+    if not package or importlib.util.find_spec(package):
+        return ""
+    return (
+        f"{method} requires the package {package}, which is missing; run `pip install {PACKAGES[package]}`, or leave "
+        "the row out of `rows` and `rows_of` of params.yaml"
+    )
+
+
+def check_installed(resolved: dict[str, Any]) -> None:
+    """Raise UserError for a run whose method requires a package that is not installed."""
+    if fault := missing_package(resolved["method"]):
+        raise UserError(f"benchmark {resolved['benchmark']}, row {resolved['row']}: {fault}")
 
 
 def check_possible(resolved: dict[str, Any], images: int) -> None:

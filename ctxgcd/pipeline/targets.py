@@ -24,6 +24,7 @@ from ctxgcd.pipeline.paths import (
     summary_file,
     table_files,
 )
+from ctxgcd.pipeline.possible import missing_package
 from ctxgcd.pipeline.resolve import backbone_name, resolve
 from ctxgcd.pipeline.rows import parse_row, refuse
 from ctxgcd.pipeline.runs import Run, read_seed
@@ -129,6 +130,7 @@ def check(params: Params, words: Sequence[str]) -> list[str]:
         resolved = _possible(params, benchmark, row)
         if text := METHODS[resolved["method"]].warning(completed(resolved)):
             warnings.append(f"{benchmark}/{row}: {text}")
+    warnings += filter(None, dict.fromkeys(missing_package(parse_row(row).method) for _, row in sorted(runs)))
     for name in dict.fromkeys(backbone_name(params, *run) for run in sorted(runs)):
         backbone = params.backbones[name]
         if backbone.weights == "package" and (text := missing(backbone.model)):

@@ -215,7 +215,7 @@ def _finished(params: Params) -> list[Finished]:
 
 def _last_line(history: Path) -> Mapping[str, Any]:
     """Return the last line of a history.csv by its columns; nothing if the file is missing."""
-    return read_rows(history).iloc[-1].to_dict() if history.is_file() else NOTHING
+    return {str(name): value for name, value in read_rows(history).iloc[-1].items()} if history.is_file() else NOTHING
 
 
 def _kind(p: Mapping[str, Any]) -> tuple[Any, ...]:

@@ -12,7 +12,7 @@ from ctxgcd.pipeline import run_cache
 from ctxgcd.pipeline.code import Code, refuse_changed
 from ctxgcd.pipeline.code import run as run_code
 from ctxgcd.pipeline.identity import identity, read_estimate
-from ctxgcd.pipeline.possible import check_k, check_possible
+from ctxgcd.pipeline.possible import check_installed, check_k, check_possible
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -89,10 +89,14 @@ class OneRun:
         return True
 
     def train(self, split: pd.DataFrame, device: torch.device, processes: Processes) -> None:
-        """Train the run and keep it in the run cache. Raises UserError if the split has too few images for it."""
+        """Train the run and keep it in the run cache.
+
+        Raises UserError if the split has too few images for it, or if a package is missing.
+        """
         from ctxgcd.methods.build import method_of
         from ctxgcd.training.train import run
 
+        check_installed(self.parameters)
         check_possible(self.parameters, int((split.part == "train").sum()))
         check_k(self.parameters, split)
         run(

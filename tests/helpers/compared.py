@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from dataclasses import replace
+from importlib.util import find_spec
 from typing import Any
 
+import pytest
 import torch
 from torch import nn
+from torch.nn.functional import normalize
 
 from ctxgcd.catalogue.entries import load
 from ctxgcd.methods.method import Method
@@ -15,6 +20,11 @@ from tests.helpers.training import CLASSES, DIM, KEPT
 
 torch.set_num_threads(1)
 
+CONCEPTS = 3  # in the memory of dccl
+NEEDS_INFOMAP = pytest.mark.skipif(
+    find_spec("infomap") is None, reason="the package infomap is missing: pip install 'infomap>=2.15,<3'"
+)
+
 COMPARED = {  # row -> values with which each mechanism acts on the synthetic features
     "rsplus": {"top_k": 3, "first_drop": 1, "second_drop": 2, "ramp_epochs": 3},
     "unoplus": {"projector_width": 16, "projection_dim": 6, "heads": 2, "warmup_epochs": 1},
@@ -23,7 +33,16 @@ COMPARED = {  # row -> values with which each mechanism acts on the synthetic fe
         **{"projector_width": 16, "projection_dim": 6, "head_dim": 12, "experts": 2, "expert_batch": 4},
         **{"semi_kmeans_restarts": 2, "partition_restarts": 1},
     },
+    "dccl": {
+        **{"projector_width": 16, "projection_dim": 6, "head_dim": 12, "semi_kmeans_restarts": 2, "ramp_epochs": 3},
+        **{"k": 6, "min_similarity": 0.7, "concepts_per_batch": 2, "images_per_concept": 6, "concept_temperature": 0.5},
+    },
 }
+
+
+def marked(rows: Iterable[str]) -> list[Any]:
+    """Return the rows as parameters of a test that trains them: one whose package is missing is skipped."""
+    return [pytest.param(row, marks=NEEDS_INFOMAP) if row.startswith("dccl") else row for row in rows]
 
 
 def small(row: str, /, **changes: Any) -> dict[str, Any]:
@@ -39,7 +58,10 @@ def method_and_network(row: str, /, **changes: Any) -> tuple[Method, Any]:
     with torch.no_grad():
         for value in tail.parameters():
             value.copy_(torch.randn(value.shape, generator=stream))
-    return method, method.network(tail, DIM, 2).train()
+    network = method.network(tail, DIM, 2).train()
+    if row == "dccl":
+        network.memory = normalize(torch.randn(CONCEPTS, DIM, generator=stream), dim=1)
+    return method, network
 
 
 def batch_of(labels: list[int], seed: int = 0, **changes: Any) -> Batch:
@@ -51,4 +73,5 @@ def batch_of(labels: list[int], seed: int = 0, **changes: Any) -> Batch:
     images = torch.randn(int(ids.max()) + 1, 2, KEPT, generator=torch.Generator().manual_seed(seed))
     views = images[ids].transpose(0, 1).flatten(0, 1)
     rows = Rows(views, ids, torch.tensor(labels))
-    return Batch({"sampled": rows, "experts": rows}, **changes)
+    of_concepts = replace(rows, given={"concept": ids % CONCEPTS})
+    return Batch({"sampled": rows, "experts": rows, "concepts": of_concepts}, **changes)

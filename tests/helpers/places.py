@@ -9,4 +9,5 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 PROGRAMS = Path(sys.executable).parent
 SHARED = ROOT.parent / "shared" / "data"
-ENVIRONMENT = {**os.environ, "PYTHONPATH": str(ROOT)}  # with which a process imports the package of this checkout
+# With which a process imports the package of this checkout.
+ENVIRONMENT = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))}

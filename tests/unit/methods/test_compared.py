@@ -13,10 +13,10 @@ from ctxgcd.catalogue.entries import METHODS, load
 from ctxgcd.config import Images, Params
 from ctxgcd.pipeline.resolve import resolve
 from ctxgcd.pipeline.tables import table_runs
-from ctxgcd.plan.work import work_of
+from ctxgcd.plan.work import Work, work_of
 from ctxgcd.training import loop
 from ctxgcd.training.row import Row
-from tests.helpers.compared import COMPARED, batch_of, method_and_network, small
+from tests.helpers.compared import COMPARED, batch_of, marked, method_and_network, small
 from tests.helpers.hooks import begun, resumed_run, whole_run
 from tests.helpers.training import DIM, Training, equal
 from tests.helpers.waits import Counter
@@ -24,14 +24,15 @@ from tests.helpers.waits import Counter
 torch.set_num_threads(1)
 
 EVERY = pytest.mark.parametrize("row", COMPARED)
-OTHER_STEPS = {"xcon"}  # whose steps have images beside those of the sampler
+TRAINED = pytest.mark.parametrize("row", marked(COMPARED))
+OTHER_STEPS = {"xcon", "dccl"}  # whose steps have images beside those of the sampler
 
 
 def trained(folder: Path, row: str, **changes: Any) -> Training:
     return whole_run(folder, load(row), **small(row, **changes))[0]
 
 
-@EVERY
+@TRAINED
 @pytest.mark.parametrize("done", [0, 1, 2])
 def test_a_resumed_run_has_the_same_bits(tmp_path: Path, row: str, done: int) -> None:
     whole, recorder = whole_run(tmp_path, load(row), **small(row))
@@ -41,7 +42,7 @@ def test_a_resumed_run_has_the_same_bits(tmp_path: Path, row: str, done: int) ->
     assert len(rest.calls) == (3 - done) * of_epoch
 
 
-@EVERY
+@TRAINED
 def test_the_health_is_in_the_history(tmp_path: Path, row: str) -> None:
     made = trained(tmp_path, row)
     assert METHODS[row].health.keys() == set(made.row.method.logged)
@@ -68,13 +69,21 @@ CHANGES: dict[str, dict[str, Any]] = {  # a value of each method's section that 
         **{"experts": 3, "expert_batch": 3, "expert_weight": 0.2, "partition_restarts": 3, "partition_seed": 2},
         **{"steps": "global"},
     },
+    "dccl": {
+        **{"projector_width": 8, "projection_dim": 5, "head_dim": 7, "supervised_weight": 0.5, "info_nce_weight": 0.5},
+        **{"sup_con_weight": 0.5, "info_nce_temperature": 0.5, "sup_con_temperature": 0.1, "warmup_epochs": 1},
+        **{"k": 5, "min_similarity": 0.95, "edges": "released", "min_images": 14, "concepts_per_batch": 1},
+        **{"images_per_concept": 3, "concept_temperature": 0.2, "memory_momentum": 0.9, "concept_weight_start": 0.2},
+        **{"concept_weight": 0.8, "ramp_epochs": 2},
+    },
 }
 
 
-@EVERY
+@TRAINED
 def test_each_value_counts(tmp_path: Path, row: str) -> None:
-    read_later = {"predicting_head", "semi_kmeans_restarts", "semi_kmeans_iterations"}  # only by predictions
-    assert CHANGES[row].keys() == set(METHODS[row].values.model_fields) - read_later
+    # Read only by predictions; the seed of a graph, whose communities are clear here (tests/unit/clustering).
+    others = {"predicting_head", "semi_kmeans_restarts", "semi_kmeans_iterations", "graph_seed"}
+    assert CHANGES[row].keys() == set(METHODS[row].values.model_fields) - others
     base = trained(tmp_path, row)
     for name, value in CHANGES[row].items():
         assert not equal(trained(tmp_path / name, row, **{name: value}), base), name
@@ -123,7 +132,7 @@ def test_groups_of_a_batch_are_averaged(tmp_path: Path, row: str) -> None:
     }
 
 
-@EVERY
+@TRAINED
 @pytest.mark.parametrize("precision", ["float32", "bf16"])
 def test_a_step_never_waits_for_the_device(tmp_path: Path, row: str, precision: str) -> None:
     waits = []
@@ -136,7 +145,7 @@ def test_a_step_never_waits_for_the_device(tmp_path: Path, row: str, precision: 
     assert waits[0] == waits[1] > 0
 
 
-@EVERY
+@TRAINED
 def test_bf16_trains_nearly_as_float32(tmp_path: Path, row: str) -> None:
     first = [trained(tmp_path / of, row, precision=of, epochs=1).row.history[0] for of in ("float32", "bf16")]
     assert first[1]["loss"] == pytest.approx(first[0]["loss"], rel=0.05)
@@ -151,6 +160,9 @@ def test_the_main_tables_list_and_price_the_rows(params: Params) -> None:
         for row in COMPARED.keys() - OTHER_STEPS:
             found = work_of(images, 10, resolve(params, benchmark, row, 0))
             assert found == replace(plain, contextual=2000 * passes.get(row, 0)), (benchmark, row)
+        concepts = 2 * 128 * resolve(params, benchmark, "dccl", 0)["epochs"] * (2000 // 128)  # as many as sampled
+        expected = Work(contextual=plain.baseline + concepts + 2000 * passes.get("orca", 0), test=plain.test)
+        assert work_of(images, 10, resolve(params, benchmark, "dccl", 0)) == expected
 
 
 def test_the_planned_size_of_the_heads_is_theirs() -> None:

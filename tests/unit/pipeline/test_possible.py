@@ -2,21 +2,53 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
+import tomllib
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 import pytest
 
+from ctxgcd.catalogue.entries import METHODS
 from ctxgcd.config import Params, parse
 from ctxgcd.errors import UserError
 from ctxgcd.pipeline import targets
-from ctxgcd.pipeline.possible import check_k, check_requested
+from ctxgcd.pipeline.possible import PACKAGES, check_installed, check_k, check_requested
 from ctxgcd.pipeline.resolve import limits_of, resolve
 from ctxgcd.pipeline.runs import Run
 from tests.helpers.params import edited
-from tests.helpers.refusals import error_of
+from tests.helpers.places import ROOT
+from tests.helpers.refusals import error_of, warned
+
+# -- packages of methods ------------------------------------------------------------------
+
+
+def test_a_method_whose_package_is_absent_is_named_when_its_row_is_planned(
+    params: Params, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    find = importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "infomap" else find(name))
+    sentence = (
+        "dccl requires the package infomap, which is missing; run `pip install 'infomap>=2.15,<3'`, or leave the row "
+        "out of `rows` and `rows_of` of params.yaml"
+    )
+    for target in ("results/main_ssb.csv", "results/runs/cub50/dccl+k=9/seed0/metrics.json"):
+        assert [line for line in targets.check(params, [target]) if "infomap" in line] == [sentence]
+    assert not [line for line in targets.check(params, ["results/ablation_cub.csv", "demo"]) if "infomap" in line]
+    row = resolve(params, "cub50", "dccl", 0)
+    assert error_of(lambda: check_installed(row)) == f"benchmark cub50, row dccl: {sentence}"
+    check_installed(resolve(params, "cub50", "xcon", 0))
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: name)
+    check_installed(row)
+
+
+def test_the_packages_of_methods_are_extras() -> None:
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["optional-dependencies"]
+    assert {entry.package for entry in METHODS.values()} - {""} == PACKAGES.keys()
+    assert {name: [text.strip("'")] for name, text in PACKAGES.items()} == {name: extras[name] for name in PACKAGES}
+
 
 # -- K of a split ----------------------------------------------------------------------------
 
@@ -147,7 +179,7 @@ def test_an_impossible_row_is_refused_when_requested(committed: dict[str, Any]) 
     committed["rows"]["main"].append("full-paper+k=3000+neighbour_images=3000")
     del committed["rows_of"]["main_fashion"]
     params = parse(committed)
-    assert targets.check(params, ["results/main_ssb.csv"]) == []
+    assert warned(params, "results/main_ssb.csv") == []
     assert targets.check(params, ["results/ablation_fashion.csv", "check_data"]) == []
     for target in ("demo", "results/main_fashion.csv"):
         assert "only 2000 training images" in error_of(lambda target=target: targets.check(params, [target]))  # type: ignore[misc]

@@ -18,7 +18,7 @@ from ctxgcd.pipeline.runs import Run
 from ctxgcd.pipeline.targets import requested_benchmarks
 from ctxgcd.plan.work import images_around
 from tests.helpers.params import BOTH, EIGHT, edited
-from tests.helpers.refusals import error_of
+from tests.helpers.refusals import error_of, warned
 
 # -- values and their order of precedence ------------------------------------------------------------------
 
@@ -143,13 +143,13 @@ def test_k_is_true_given_or_estimated(params: Params, committed: dict[str, Any])
     assert "benchmark cub, row simgcd+K=60: K is 60; give" in error_of(lambda: resolve(params, "cub", "simgcd+K=60", 0))
     committed["benchmarks"]["cub50"]["K"] = True
     few = edited(copy.deepcopy(committed), "estimate.most", 24)
-    assert targets.check(few, []) == []  # no table of all_tables estimates K
+    assert warned(few) == []  # no table of all_tables estimates K
     for target in ("unknowns_cub50.csv", "runs/cub50/simgcd+K=estimated/seed0/run.json"):
         words = error_of(lambda target=target: targets.check(few, [f"results/{target}"]))  # type: ignore[misc]
         assert "estimate.most is 24, but benchmark cub50" in words
     # A row that is possible on one benchmark alone blocks no other.
     some = edited(copy.deepcopy(committed), "rows.open_choices", {"simgcd+K=60": "simgcd"})
-    assert targets.check(some, []) == []
+    assert warned(some) == []
     assert requested_benchmarks(some, ["results/unknowns_cub50.csv"]) == ["cub50"]
     assert "K is 60; give true" in error_of(lambda: targets.check(some, ["results/unknowns_cub.csv"]))
     assert "unknown settings '1'" in error_of(lambda: resolve(params, "cub50", "simgcd+settings=1", 0))

@@ -69,11 +69,11 @@ REFUSED_ROWS: list[tuple[str, list[str]]] = [
     ("full-paper lambda_n=0.3", ["is invalid"]),
     ("full-paper+lamda_n=0.3", ["unknown parameter 'lamda_n'", "did you mean 'lambda_n'?"]),
     ("full-paper+settings=statd", ["unknown settings 'statd'", "did you mean 'stated'?"]),
-    ("simgcd+k=8", ["simgcd does not read k, which is a value of full; valid: tail,"]),
+    ("simgcd+k=8", ["simgcd does not read k, which is a value of full, dccl; valid: tail,"]),
     ("simgcd+T_warm=8", ["simgcd does not read T_warm, which is a value of full"]),
     (
         "kmeans+lr=0.1",
-        ["kmeans does not read lr, which is a value of gcd, simgcd, full, rsplus, unoplus, orca, xcon; valid: "],
+        ["kmeans does not read lr, which is a value of gcd, simgcd, full, rsplus, unoplus, orca, xcon, dccl; valid: "],
     ),
     ("full-paper+restarts=3", ["full does not read restarts, which is a value of kmeans"]),
     ("full-paper+lambda_n=-0.1", ["lambda_n", "greater than or equal to 0", "found -0.1"]),

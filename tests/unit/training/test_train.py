@@ -28,7 +28,7 @@ from ctxgcd.models.network import Network
 from ctxgcd.pipeline.resolve import resolve
 from ctxgcd.training import checkpoint, train
 from ctxgcd.training.load import load_backbone, open_cropper
-from tests.helpers.compared import COMPARED
+from tests.helpers.compared import COMPARED, marked
 
 torch.set_num_threads(1)
 
@@ -45,6 +45,7 @@ ROWS = {
     "rsplus": "rsplus+batch_size=16+lr=0.05+epochs=3",
     "unoplus": "unoplus+batch_size=16+lr=0.05+epochs=3+projector_width=32+projection_dim=16",
     "orca": "orca+batch_size=16+lr=0.05+epochs=3",
+    "dccl": "dccl+batch_size=16+lr=0.05+epochs=3+min_similarity=0.9+head_dim=64+semi_kmeans_restarts=2",
     "xcon": "xcon+batch_size=16+lr=0.05+epochs=3+experts=3+expert_batch=4+head_dim=64+semi_kmeans_restarts=2",
 }
 
@@ -123,7 +124,7 @@ def equal(one: Path, other: Path) -> bool:
     )
 
 
-@pytest.mark.parametrize("method", ROWS)
+@pytest.mark.parametrize("method", marked(ROWS))
 def test_each_method_trains_an_adapter_after_the_frozen_backbone(tmp_path: Path, place: Place, method: str) -> None:
     made = place.run(tmp_path, parameters(ROWS[method]))
     network = network_of(made)
@@ -160,7 +161,7 @@ def test_a_resumed_run_has_the_bits_of_an_uninterrupted_one(tmp_path: Path, plac
     assert network_of(whole)["tail.weight"].abs().max() > 0
 
 
-@pytest.mark.parametrize("row", [LONG, *(ROWS[name] for name in ROWS if name in COMPARED)])
+@pytest.mark.parametrize("row", [LONG, *marked(ROWS[name] for name in ROWS if name in COMPARED)])
 def test_cached_views_train_as_fresh_ones(tmp_path: Path, place: Place, row: str) -> None:
     kept, fresh = (place.run(tmp_path / str(bank), parameters(f"{row}+view_bank={bank}")) for bank in (BANK, 0))
     agree(kept, fresh)
