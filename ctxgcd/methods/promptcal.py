@@ -49,9 +49,8 @@ class PromptNetwork(TailNetwork):
     def __init__(self, p: Mapping[str, Any], tail: nn.Module, dim: int) -> None:
         super().__init__(tail)
         self.sizes = (dim, p["projector_width"], p["projection_dim"], p["head_dim"])
-        self.seed = p["seed"]
-        self.projector = self._head("heads", 0)
-        self.prompt_projector = self._head("prompt_heads", 0)
+        self.projector = DinoHead(*self.sizes, generator=generator(p["seed"], "heads"))
+        self.prompt_projector = DinoHead(*self.sizes, generator=generator(p["seed"], "prompt_heads"))
         self.teacher = deepcopy(self.student).requires_grad_(False)
         for name in ("memory", "prompt_memory"):
             self.register_buffer(name, torch.zeros(p["memory_size"], dim))
@@ -74,9 +73,9 @@ class PromptNetwork(TailNetwork):
         return [(rows, head(rows)) for rows, head in zip(tail.both(kept, trained), heads, strict=True)]
 
     @torch.no_grad()
-    def begin_second_stage(self) -> None:
+    def begin_second_stage(self, drawn: torch.Generator) -> None:
         """Draw the head of the prompts again, and copy the student to the teacher."""
-        self.prompt_projector.load_state_dict(self._head("prompt_heads", 1).state_dict())
+        self.prompt_projector.load_state_dict(DinoHead(*self.sizes, generator=drawn).state_dict())
         self.teacher.load_state_dict(self.student.state_dict())
 
     @torch.no_grad()
@@ -89,9 +88,6 @@ class PromptNetwork(TailNetwork):
         super().train(mode)
         self.teacher.eval()
         return self
-
-    def _head(self, stream: str, stage: int) -> DinoHead:
-        return DinoHead(*self.sizes, generator=generator(self.seed, stream, stage))
 
 
 class FirstStage(BySemiKMeans):
@@ -135,7 +131,7 @@ class PromptCAL(FirstStage):
         return FirstStage(self.p | {"epochs": self.p["stage_epochs"]})
 
     def prepare(self, network: PromptNetwork, look: Look) -> None:
-        network.begin_second_stage()
+        network.begin_second_stage(generator(self.p["seed"], "prompt_heads", 1))
 
     def terms(self) -> dict[str, int]:
         return dict.fromkeys((f"{part}{term}" for part in PARTS for term in ("info_nce", "sup_con", "affinity")), 0)
