@@ -115,7 +115,7 @@ def test_class_ids_of_unlabelled_images_change_nothing(
         : int((false.role != "labelled").sum())
     ]
     more = {"head_dim": 20, "semi_kmeans_restarts": 2, "semi_kmeans_iterations": 20, "reciprocal": "dataset"}
-    more |= {"view_bank": 0, "stage_epochs": 1, "memory_size": 40} if METHODS[method].whole else {}
+    more |= {"view_bank": 0, "stage_epochs": 1, "epochs": 1, "memory_size": 40} if METHODS[method].whole else {}
     folders = [
         made_run(tmp_path / name, own, kept, method=method, **more) for name, own in (("true", split), ("false", false))
     ]

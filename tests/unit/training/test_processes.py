@@ -65,7 +65,7 @@ def train(out, epochs, variant, processes, device):
     sides = torch.full((images,), side)
     store = Store(pixels, torch.arange(images) * side * side, sides, sides)
     heads = {"projector_width": 16, "projection_dim": 8}
-    p = parameters(batch_size=7, epochs=epochs, seed=3, lr=0.02, T_warm=0, **heads)
+    p = parameters(batch_size=7, epochs=epochs, seed=3, lr=0.02, T_warm=0, tail_blocks=1, **heads)
     # Three groups of three images: the second has images of both processes.
     changes = {"staged": {}, "grouped": {"batch_size": 9, "loss_group": 3}}.get(variant, {"variant": variant})
     if variant in METHODS:
