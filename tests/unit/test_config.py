@@ -215,7 +215,9 @@ def parts_of(annotation: Any) -> list[Any]:
 WITH_DEFAULTS = {"Protocol.tail": "blocks", "Protocol.loss_group": 0, "SimGCDValues.new_by": "classifier"}
 WITH_DEFAULTS |= {"FullValues.neighbour_lists": "paper", "Backbone.blocks": 0}
 WITH_DEFAULTS |= {
-    f"{of}.{name}": 1.0 for of in ("GCDValues", "SimGCDValues") for name in ("info_nce_weight", "sup_con_weight")
+    f"{of}.{name}": 1.0
+    for of in ("GCDValues", "PromptCALValues", "SimGCDValues")
+    for name in ("info_nce_weight", "sup_con_weight")
 }
 
 
@@ -233,7 +235,7 @@ def test_fields_with_a_default_are_few_and_written(committed: dict[str, Any]) ->
     for protocol in committed["protocols"].values():
         assert {"tail", "loss_group"} <= protocol.keys()
     assert all("blocks" in backbone for backbone in committed["backbones"].values())
-    for method in ("gcd", "simgcd"):
+    for method in ("gcd", "promptcal", "simgcd"):
         assert {"info_nce_weight", "sup_con_weight"} <= committed["methods"][method].keys()
     assert "new_by" in committed["methods"]["simgcd"]
     assert "neighbour_lists" in committed["methods"]["full"]

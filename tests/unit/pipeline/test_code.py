@@ -211,7 +211,8 @@ def test_a_step_reaches_only_the_modules_that_it_needs() -> None:
     assert {m for m in METHODS if ENTROPY in code.training(m).modules} == {"simgcd", "full"}
     assert {m for m in METHODS if "ctxgcd.methods.gcd" in code.training(m).modules} == {"gcd"}
     assert {m for m in METHODS if "ctxgcd.losses.neighbourhood" in code.training(m).modules} == {"full"}
-    assert {m for m in METHODS if "ctxgcd.clustering.semi_kmeans" in code.training(m).modules} == {"gcd", "semi_kmeans"}
+    by_clusters = {m for m in METHODS if "ctxgcd.clustering.semi_kmeans" in code.training(m).modules}
+    assert by_clusters == {"gcd", "semi_kmeans", "promptcal"}
     for method in METHODS:
         run = code.run("cub", method).modules
         assert not any(name.startswith(("ctxgcd.evaluation", "ctxgcd.tables", "ctxgcd.plots")) for name in run)
