@@ -112,7 +112,8 @@ class FirstStage(BySemiKMeans):
         return {f"{part}{term}": usual[term] * weight for part, weight in of_part.items() for term in usual}
 
     def losses(self, network: PromptNetwork, batch: Batch) -> Losses:
-        labels, terms = batch.sampled.labels, {}
+        labels = batch.sampled.labels
+        terms: dict[str, Tensor] = {}
         for part, (_, projections) in zip(PARTS, network(batch.sampled.views), strict=True):
             terms |= {f"{part}{term}": value for term, value in self.representation(projections, labels).items()}
         return Losses(terms)

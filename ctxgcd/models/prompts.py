@@ -25,7 +25,9 @@ IN_MEMORY, OF_FREE_MEMORY = 4 * 2**30, 0.6
 class Prompted(nn.Module):
     """What trains: prompts [depth, prompts, d], and the last blocks. Prompts start normal with deviation 0.02."""
 
-    def __init__(self, blocks: nn.Module, depth: int, prompts: int, dim: int, *, generator: torch.Generator) -> None:
+    def __init__(
+        self, blocks: nn.Sequential, depth: int, prompts: int, dim: int, *, generator: torch.Generator
+    ) -> None:
         super().__init__()
         self.prompts = nn.Parameter(torch.empty(depth, prompts, dim).normal_(std=WEIGHT_STD, generator=generator))
         self.blocks = blocks

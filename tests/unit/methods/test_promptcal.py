@@ -18,6 +18,9 @@ from ctxgcd.losses.sup_con import sup_con
 from ctxgcd.methods.promptcal import FirstStage, PromptCAL
 from ctxgcd.methods.step import Batch, Look
 from ctxgcd.pipeline.resolve import resolve
+from ctxgcd.pipeline.runs import Run
+from ctxgcd.plan.plan import write_plan
+from ctxgcd.plan.rates import BENCHED_MEMORY, Measured
 from ctxgcd.plan.work import work_of
 from ctxgcd.training import checkpoint
 from tests.helpers.compared import batch_of, method_and_network, small, tail_of
@@ -279,3 +282,16 @@ def test_values_of_the_sources_and_the_price(params: Params) -> None:
         plain = work_of(images, 10, resolve(params, benchmark, "simgcd", 0))
         passes = 2.2 * values[0] + 3.3 * values[1]
         assert work_of(images, 10, p) == replace(plain, baseline=round(plain.baseline / 200 * passes))
+
+
+def test_a_plan_says_what_further_devices_bring(
+    params: Params, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for row, noted in (("promptcal", True), ("simgcd", False)):
+        text = write_plan(params, [Run("cub", row, 0)], Path("plan.csv"))
+        assert ("promptcal: gradients run through the whole backbone" in text) == noted
+    step = {"work": BENCHED_MEMORY, "ours": "900", "device": "cpu: x"}
+    known = Measured([], {BENCHED_MEMORY: step}, None)
+    assert known.memory("cub", resolve(params, "cub", "simgcd", 0)).host == 900
+    assert known.memory("cub", resolve(params, "cub", "promptcal", 0)).host is None  # that of another kind of step
