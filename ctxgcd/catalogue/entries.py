@@ -69,8 +69,7 @@ class Entry:
         around: (all values that the method reads, epoch) -> number of images that a step adds to its batch.
         looked_at: (values, epoch) -> number of train views of each training image that are computed before the epoch.
         head_values: (values, feature dimension) -> number of parameters of the heads without the classifier.
-        more_epochs: values -> number of epochs of SimGCD that cost as much as what a training computes beyond its own
-            epochs: a stage, a teacher, or gradients through the whole backbone.
+        more_epochs: values -> epochs of SimGCD with the cost of a stage, a teacher and gradients of the whole backbone.
         whole: whether prompts train in all blocks of a ViT, so that no output of the backbone can be cached.
         fault: values -> why a run with these values is refused, or an empty string.
         too_few: (values, number of training images) -> why this number of images is refused, or an empty string.
