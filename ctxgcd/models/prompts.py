@@ -53,7 +53,6 @@ class PromptTail(nn.Module):
         last = net.blocks[depth - trained :].requires_grad_(True)
         self.trained = Prompted(last, depth, prompts, net.embed_dim, generator=generator)
         self.used = used
-        self.stores: bool | None = None  # whether activations are stored; changes no number
 
     def forward(self, tokens: Tensor) -> Tensor:
         return self.both(tokens)[0]
@@ -64,7 +63,8 @@ class PromptTail(nn.Module):
         prompted = tokens.shape[1] + own.prompts.shape[1]
         images = max(1, (CPU_TOKENS if tokens.device.type == "cpu" else CUDA_TOKENS) // prompted)
         parts = tokens.split(images)
-        if torch.is_grad_enabled() and own.prompts.requires_grad and not self._stores(tokens, prompted):
+        trains = torch.is_grad_enabled() and own.prompts.requires_grad
+        if trains and not self._stores(len(tokens), prompted, tokens.device):
             found = [
                 checkpoint(self._through, part, own, use_reentrant=False, preserve_rng_state=False) for part in parts
             ]
@@ -82,16 +82,15 @@ class PromptTail(nn.Module):
         rows = norm(tokens[:, : 1 + self.used])
         return rows[:, 0], rows[:, 1:].mean(dim=1)
 
-    def _stores(self, tokens: Tensor, prompted: int) -> bool:
-        """Return whether the activations for a gradient fit; decided once, in the first pass with gradients."""
-        if self.stores is None:
-            device, (depth, _, dim) = tokens.device, self.trained.prompts.shape
-            each = STORED_HALF if torch.is_autocast_enabled(device.type) else STORED
-            limit: float = IN_MEMORY
-            if device.type == "cuda":
-                limit = OF_FREE_MEMORY * torch.cuda.mem_get_info(device)[0]
-            self.stores = len(tokens) * prompted * depth * dim * each <= limit
-        return self.stores
+    def _stores(self, images: int, tokens: int, device: torch.device) -> bool:
+        """Return whether the activations of a pass with gradients fit beside those that are stored already."""
+        depth, _, dim = self.trained.prompts.shape
+        each = STORED_HALF if torch.is_autocast_enabled(device.type) else STORED
+        limit: float = IN_MEMORY
+        if device.type == "cuda":
+            unused = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
+            limit = OF_FREE_MEMORY * (torch.cuda.mem_get_info(device)[0] + unused)
+        return images * tokens * depth * dim * each <= limit
 
 
 def prompted(net: nn.Module, trained: int, prompts: int, used: int, *, generator: torch.Generator) -> Backbone:
