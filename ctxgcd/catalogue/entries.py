@@ -85,6 +85,8 @@ class Entry:
         around: (all values that the method reads, epoch) -> number of images that a step adds to its batch.
         looked_at: (values, epoch) -> number of train views of each training image that are computed before the epoch.
         head_values: (values, feature dimension) -> number of parameters of the heads without the classifier.
+        more_epochs: values -> epochs of SimGCD with the cost of a stage, a teacher and gradients of the whole backbone.
+        whole: whether prompts train in all blocks of a ViT, so that no output of the backbone can be cached.
         fault: values -> why a run with these values is refused, or an empty string.
         too_few: (values, number of training images) -> why this number of images is refused, or an empty string.
         warning: values -> a warning about a valid run, or an empty string.
@@ -109,6 +111,8 @@ class Entry:
     around: Callable[[Values, int], int] = lambda p, epoch: 0
     looked_at: Callable[[Values, int], int] = lambda p, epoch: 0
     head_values: Callable[[Values, int], int] = lambda p, dim: 0
+    more_epochs: Callable[[Values], float] = lambda p: 0.0
+    whole: bool = False
     fault: Callable[[Values], str] = lambda p: ""
     too_few: Callable[[Values, int], str] = lambda p, images: ""
     warning: Callable[[Values], str] = lambda p: ""
@@ -237,6 +241,27 @@ class UNOPlusValues(Closed):
     scored_prototypes: Literal["normalised", "released"]
 
 
+class PromptCALValues(GCDValues):
+    """Values of PromptCAL; epochs replaces that of the protocol."""
+
+    stage_epochs: int = Field(ge=1)  #: epochs of the first stage
+    epochs: int = Field(ge=1)  #: epochs of the second stage, in place of the protocol's
+    prompts: int = Field(ge=1)  #: prompts in each block
+    used_prompts: int = Field(ge=1)  #: number of first prompts whose final rows are averaged
+    prompt_weight: float = Field(ge=0)  #: weight of the terms on the prompts
+    ema: float = Field(ge=0, le=1)  #: share of the teacher that stays at each step
+    memory_size: int = Field(ge=1)  #: rows of a memory, two for each image
+    neighbours: int = Field(ge=1)  #: neighbours of a node of the graph
+    quantile: float = Field(ge=0, lt=1)  #: quantile of the graph's entries above which pairs are affine
+    negatives: int = Field(ge=0)  #: affine pairs and negatives of a row
+    affinity_temperature: float = Field(gt=0)  #: temperature of the affinity term
+    affinity_share: float = Field(ge=0, le=1)  #: share of the affinity in the unsupervised terms after its ramp-up
+    ramp_epochs: int = Field(ge=0)  #: epochs over which this share increases
+    #: the teacher's row that is a row's first positive: of the `other_view`, or, as `released`, of the same view for
+    #: the CLS row and of the other view for the prompts
+    positive: Literal["other_view", "released"]
+
+
 class FullValues(Closed):
     """Values of the full method; those that the paper does not give are marked in params.yaml."""
 
@@ -281,6 +306,29 @@ def _uno_heads(p: Values, dim: int) -> int:
 def _fault_of_unoplus(p: Values) -> str:
     if p["warmup_epochs"] > p["epochs"]:
         return f"warmup_epochs {p['warmup_epochs']} exceeds epochs {p['epochs']}; give a value of at most epochs"
+    return ""
+
+
+# Cost of an image's two views, in those of SimGCD: gradients through all blocks, and a teacher's forward pass.
+FIRST_STAGE, SECOND_STAGE = 2.2, 3.3
+
+
+def _more_of_promptcal(p: Values) -> float:
+    return float(FIRST_STAGE * p["stage_epochs"] + (SECOND_STAGE - 1) * p["epochs"])
+
+
+def _kept_by_promptcal(p: Values, dim: int) -> int:
+    """Return the numbers in heads, in their teacher and that of the trained blocks, and in the memories."""
+    blocks = p["tail_blocks"] * (12 * dim**2 + 13 * dim)
+    return 4 * _dino_head_values(p, dim) + blocks + 2 * p["memory_size"] * dim
+
+
+def _fault_of_promptcal(p: Values) -> str:
+    if p["used_prompts"] > p["prompts"]:
+        return f"used_prompts is {p['used_prompts']}, but each block has {p['prompts']} prompts; give a smaller value"
+    if p["memory_size"] < 2 * p["batch_size"]:
+        least = 2 * p["batch_size"]
+        return f"memory_size is {p['memory_size']}, but a step adds {least} rows; give at least {least}"
     return ""
 
 
@@ -503,6 +551,27 @@ METHODS = {
         looked_at=_test_pass,
         head_values=_dino_head_values,
         fault=fault_of_dccl,
+    ),
+    "promptcal": Entry(
+        label="PromptCAL",
+        cls="ctxgcd.methods.promptcal.PromptCAL",
+        values=PromptCALValues,
+        shared=tuple(name for name in TRAINING if name != "epochs"),
+        terms=_L_REP
+        | {
+            "affinity": Term("affinity", r"affine pairs $\mathcal{L}_{aff}$"),
+            "prompt_info_nce": Term("InfoNCE (prompts)", r"InfoNCE of prompts $\mathcal{L}_{rep}^{u}$"),
+            "prompt_sup_con": Term("SupCon (prompts)", r"SupCon of prompts $\mathcal{L}_{rep}^{s}$"),
+            "prompt_affinity": Term("affinity (prompts)", r"affine pairs of prompts $\mathcal{L}_{aff}$"),
+        },
+        health={"affine_pairs": "affine pairs of a row", "prompt_affine_pairs": "affine pairs of a row (prompts)"},
+        ending="semi-supervised k-means",
+        published={"promptcal": "promptcal"},
+        in_groups=True,
+        head_values=_kept_by_promptcal,
+        more_epochs=_more_of_promptcal,
+        whole=True,
+        fault=_fault_of_promptcal,
     ),
 }
 

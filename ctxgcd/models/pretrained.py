@@ -29,6 +29,14 @@ def size_fault(model: str, side: int, most: int) -> str:
     return f"{model} divides images into patches of {patch} x {patch} pixels; give {' or '.join(sides)}"
 
 
+def has_learned_tokens(model: str) -> bool:
+    """Return whether a timm model is, by its name, a ViT with tokens and learned positions.
+
+    DINOv3's have rotary positions. The model itself is examined when it is cut.
+    """
+    return model.startswith(("vit_", "deit")) and not re.search("dinov3|rope", model)
+
+
 def is_address(weights: str) -> bool:
     return weights.startswith(("http://", "https://"))
 

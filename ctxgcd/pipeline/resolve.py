@@ -11,7 +11,7 @@ from ctxgcd.catalogue.entries import METHODS, MODIFIERS, Entry, Modifier
 from ctxgcd.catalogue.sections import without_defaults
 from ctxgcd.config import Backbone, Benchmark, Own, Params, Protocol, completed, validated
 from ctxgcd.errors import UserError
-from ctxgcd.models.pretrained import size_fault, weights_fingerprint
+from ctxgcd.models.pretrained import has_learned_tokens, size_fault, weights_fingerprint
 from ctxgcd.pipeline.classes import assumed_k
 from ctxgcd.pipeline.data_fingerprint import data_fingerprint
 from ctxgcd.pipeline.identity import ESTIMATED
@@ -70,6 +70,8 @@ def resolve(params: Params, benchmark: str, row: str, seed: int) -> dict[str, An
         )
     if fault := size_fault(params.backbones[backbone].model, protocol.crop, protocol.resize):
         raise UserError(f"{where}: crop is {protocol.crop}, but {fault}")
+    if method.whole and (fault := _whole_fault(name.method, protocol, params.backbones[backbone].model)):
+        raise UserError(f"{where}: {fault}")
     used = params.backbones[backbone].blocks
     if protocol.tail == "blocks" and used and protocol.tail_blocks > used:
         raise UserError(
@@ -117,6 +119,18 @@ def resolve(params: Params, benchmark: str, row: str, seed: int) -> dict[str, An
     if entry.images != "any":
         check_possible(resolved, entry.images.train)
     return resolved
+
+
+def _whole_fault(method: str, protocol: Protocol, model: str) -> str:
+    """Return why prompts in all blocks cannot be trained with these values, or an empty string."""
+    why = f"{method} trains prompts in all blocks of the backbone"
+    if protocol.view_bank:
+        return f"view_bank is {protocol.view_bank}, but {why}, so no output can be cached; set view_bank to 0"
+    if protocol.tail == "adapter":
+        return f"tail is an adapter after the frozen backbone, but {why}; set tail to blocks"
+    if not has_learned_tokens(model):
+        return f"{why}, but {model} is not a ViT with a CLS token and learned positions; choose another backbone"
+    return ""
 
 
 def values_of(params: Params, method: str, settings: str, benchmark: str | None) -> dict[str, Any]:

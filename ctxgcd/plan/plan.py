@@ -6,8 +6,10 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
+from ctxgcd.catalogue.entries import METHODS
 from ctxgcd.config import Params
 from ctxgcd.pipeline.resolve import protocol_of, resolve
+from ctxgcd.pipeline.rows import parse_row
 from ctxgcd.pipeline.runs import Run
 from ctxgcd.plan.lines import KEPT, TO_TRAIN, Line, plan
 from ctxgcd.plan.rates import VARIABLE, measured
@@ -112,6 +114,7 @@ def _notes(lines: list[Line], out: Path) -> list[str]:
         f"{VARIABLE} sets the rate of your device, which takes precedence over all others.",
         *_float32(lines),
         *dict.fromkeys(f"{AT_LEAST}: a lower bound, as its sums: {line.least}." for line in lines if line.least),
+        *_whole(lines),
         f"Memory: the largest known peak of a run{f', from {known}' if known else ''}; {UNKNOWN}: unknown.",
         f"{KEPT}: test views and view banks, made once for all runs of a benchmark; work/ may already contain them.",
         "Disk: space of the runs to train if work/ is empty, including the copies in the run cache; scratch: temporary",
@@ -136,6 +139,18 @@ def _float32(lines: list[Line]) -> list[str]:
     own = _hours(sum(line.hours for line in other))
     float32 = _hours(sum(line.float32.hours(line.work) for line in other if line.float32))
     return [f"{what} in float32, as the published numbers, {float32} device hours instead of {own}."]
+
+
+def _whole(lines: list[Line]) -> list[str]:
+    """Return what further devices bring to the runs to train whose gradients run through the whole backbone."""
+    methods = [parse_row(line.row).method for line in lines if line.state == TO_TRAIN]
+    names = ", ".join(name for name in dict.fromkeys(methods) if METHODS[name].whole)
+    if not names:
+        return []
+    return [
+        f"{names}: gradients run through the whole backbone and, in a second stage, a teacher, counted as the views of",
+        "the other rows in the same time. Further devices share only the embedding of the patches and are hardly used.",
+    ]
 
 
 def _text(name: str, value: float | None) -> str:

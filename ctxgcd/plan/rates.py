@@ -130,7 +130,8 @@ class Measured:
             of_device = [run.of_device for run in found if run.of_device is not None]
             return Memory(max(run.host for run in found), max(of_device, default=None), _named(found))
         row = self.bench.get(BENCHED_MEMORY)
-        exact = METHODS[p["method"]].trains and not p["view_bank"] and _benched(p)
+        entry = METHODS[p["method"]]
+        exact = entry.trains and not entry.whole and not p["view_bank"] and _benched(p)
         if row and exact and p["batch_size"] + images_around(p, p["epochs"] - 1) <= BENCHED_STEP:
             peak, on_host = float(row["ours"]), row["device"].startswith("cpu:")
             source = f"make bench, a float32 step of {BENCHED_STEP} images; {row['device']}"

@@ -51,7 +51,8 @@ def classes_of(entry: Benchmark, p: dict[str, Any]) -> int:
 def work_of(images: Images, classes: int, p: dict[str, Any], known: Mapping[str, Any] = NOTHING) -> Work:
     """Return the work of a run with parameters `p`: two views per image and step, and one test view per image.
 
-    The train views that a method computes before an epoch are counted with the context terms.
+    The train views that a method computes before an epoch are counted with the context terms. A stage, a teacher and
+    gradients through the whole backbone are counted as the views that SimGCD computes in the same time.
 
     known: the last line of the history.csv of a finished run, if the steps of an epoch depend on the images.
     """
@@ -60,9 +61,10 @@ def work_of(images: Images, classes: int, p: dict[str, Any], known: Mapping[str,
         return Work(distances=images.train * classes * p["restarts"])
     steps, batch = entry.steps(completed(p), images.train, known), p["batch_size"]
     around = [images_around(p, epoch) for epoch in range(p["epochs"])]
+    more = entry.more_epochs(completed(p))
     looked_at = sum(entry.looked_at(completed(p), epoch) for epoch in range(p["epochs"]))
     return Work(
-        baseline=2 * steps * batch * around.count(0),
+        baseline=round(2 * steps * batch * (around.count(0) + more)),
         contextual=2 * steps * sum(batch + more for more in around if more) + looked_at * images.train,
         test=images.train + images.test,
     )

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from importlib.util import find_spec
 from typing import Any
 
 import pytest
 import torch
-from torch import nn
+from timm.models.vision_transformer import VisionTransformer
+from torch import Tensor, nn
 from torch.nn.functional import normalize
 
 from ctxgcd.catalogue.entries import load
 from ctxgcd.methods.method import Method
 from ctxgcd.methods.step import Batch, Rows
+from ctxgcd.models.prompts import Prompted, PromptTail
+from tests.helpers.models import randomised
 from tests.helpers.params import values
 from tests.helpers.training import CLASSES, DIM, KEPT
 
@@ -37,7 +40,36 @@ COMPARED = {  # row -> values with which each mechanism acts on the synthetic fe
         **{"projector_width": 16, "projection_dim": 6, "head_dim": 12, "semi_kmeans_restarts": 2, "ramp_epochs": 3},
         **{"k": 6, "min_similarity": 0.7, "concepts_per_batch": 2, "images_per_concept": 6, "concept_temperature": 0.5},
     },
+    "promptcal": {
+        **{"projector_width": 16, "projection_dim": 6, "head_dim": 12, "prompts": 3, "stage_epochs": 1, "ema": 0.9},
+        **{"memory_size": 40, "neighbours": 3, "quantile": 0.2, "negatives": 12, "ramp_epochs": 1, "view_bank": 0},
+    },
 }
+STAGE_EPOCHS = {"promptcal": 1}  # before epoch 0
+
+
+class TokenTail(PromptTail):
+    """A prompted ViT of two blocks, on three tokens that frozen numbers make of the synthetic features."""
+
+    def __init__(self, prompts: int, used: int) -> None:
+        stream = torch.Generator().manual_seed(0)
+        net = VisionTransformer(8, 4, num_classes=0, embed_dim=DIM, depth=2, num_heads=2, mlp_ratio=2.0)
+        super().__init__(randomised(net).eval().requires_grad_(False), 1, prompts, used, generator=stream)
+        self.tokens = torch.randn(KEPT, 3 * DIM, generator=stream)
+
+    def both(self, tokens: Tensor, trained: Prompted | None = None) -> tuple[Tensor, Tensor]:
+        return super().both((tokens @ self.tokens).unflatten(1, (3, DIM)), trained)
+
+
+def tail_of(p: Mapping[str, Any]) -> nn.Module:
+    """Return the tail of a method's short run: linear with large weights, or of tokens."""
+    if p["method"] == "promptcal":
+        return TokenTail(p["prompts"], p["used_prompts"])
+    tail, stream = nn.Linear(KEPT, DIM), torch.Generator().manual_seed(0)
+    with torch.no_grad():
+        for value in tail.parameters():
+            value.copy_(torch.randn(value.shape, generator=stream))
+    return tail
 
 
 def marked(rows: Iterable[str]) -> list[Any]:
@@ -52,14 +84,11 @@ def small(row: str, /, **changes: Any) -> dict[str, Any]:
 
 
 def method_and_network(row: str, /, **changes: Any) -> tuple[Method, Any]:
-    """Return a method and its network in training mode, whose tail is linear with large weights; two Old classes."""
-    method, tail = load(row)(small(row, **changes)), nn.Linear(KEPT, DIM)
-    stream = torch.Generator().manual_seed(0)
-    with torch.no_grad():
-        for value in tail.parameters():
-            value.copy_(torch.randn(value.shape, generator=stream))
-    network = method.network(tail, DIM, 2).train()
+    """Return a method and its network in training mode; two Old classes."""
+    method = load(row)(small(row, **changes))
+    network = method.network(tail_of(method.p), DIM, 2).train()
     if row == "dccl":
+        stream = torch.Generator().manual_seed(0)
         network.memory = normalize(torch.randn(CONCEPTS, DIM, generator=stream), dim=1)
     return method, network
 

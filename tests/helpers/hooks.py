@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -83,13 +84,14 @@ def begun(
     name: str = "last.pt",
     stop_at: int | None = None,
     start: int = 0,
+    tail_of: Callable[[Any], nn.Module] = lambda p: network(0).tail,
     **changes: Any,
 ) -> tuple[Training, Recorder]:
     """Return a training of a method on the synthetic data; start: seed of the initial heads, replaced when resumed."""
     p = parameters(**{"epochs": 3, "lr": 0.02, **changes})
     bank, test_view, labels = made_up()
     recorder = Recorder(BankViews(bank, test_view), stop_at)
-    net = kind({**p, "seed": start}).network(network(0).tail, DIM, 2)
+    net = kind({**p, "seed": start}).network(tail_of(p), DIM, 2)
     row = Row(kind(p), net.eval(), folder / name, "made-up", ABOUT)
     return Training(row, StepInputs(recorder, labels, p["precision"], p["seed"])), recorder
 

@@ -216,7 +216,7 @@ WITH_DEFAULTS = {"Protocol.tail": "blocks", "Protocol.loss_group": 0, "SimGCDVal
 WITH_DEFAULTS |= {"FullValues.neighbour_lists": "paper", "Backbone.blocks": 0}
 WITH_DEFAULTS |= {
     f"{of}Values.{name}": 1.0
-    for of in ("GCD", "SimGCD", "XCon", "DCCL")
+    for of in ("GCD", "SimGCD", "XCon", "DCCL", "PromptCAL")
     for name in ("info_nce_weight", "sup_con_weight")
 }
 
@@ -235,7 +235,7 @@ def test_fields_with_a_default_are_few_and_written(committed: dict[str, Any]) ->
     for protocol in committed["protocols"].values():
         assert {"tail", "loss_group"} <= protocol.keys()
     assert all("blocks" in backbone for backbone in committed["backbones"].values())
-    for method in ("gcd", "simgcd", "xcon", "dccl"):
+    for method in ("gcd", "simgcd", "xcon", "dccl", "promptcal"):
         assert {"info_nce_weight", "sup_con_weight"} <= committed["methods"][method].keys()
     assert "new_by" in committed["methods"]["simgcd"]
     assert "neighbour_lists" in committed["methods"]["full"]

@@ -22,7 +22,7 @@ from ctxgcd.plan.sizes import disk_of
 from ctxgcd.plan.work import images_around, images_in
 from ctxgcd.tables.display import method_name
 from ctxgcd.tables.published import published_value
-from tests.helpers.params import edited
+from tests.helpers.params import OTHERWHERE, edited
 from tests.helpers.places import ROOT
 from tests.helpers.refusals import error_of, warned
 
@@ -173,7 +173,7 @@ def test_every_entry_has_a_class_that_reads_its_values(params: Params) -> None:
         made = entries.load(name)
         rows = [f"{name}-{variant}" for variant in entry.variants] or [name]
         for row in rows:
-            method = made(resolve(params, "fashion", row, 0))
+            method = made(resolve(params, OTHERWHERE.get(row, "fashion"), row, 0))
             assert set(entry.weights.values()) <= set(entry.reads)
             if entry.trains:
                 assert list(method.terms()) == list(entry.terms)

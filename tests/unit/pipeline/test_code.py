@@ -212,7 +212,7 @@ def test_a_step_reaches_only_the_modules_that_it_needs() -> None:
     assert {m for m in METHODS if "ctxgcd.methods.gcd" in code.training(m).modules} == {"gcd"}
     assert {m for m in METHODS if "ctxgcd.losses.neighbourhood" in code.training(m).modules} == {"full"}
     with_semi_kmeans = {m for m in METHODS if "ctxgcd.clustering.semi_kmeans" in code.training(m).modules}
-    assert with_semi_kmeans == {"gcd", "semi_kmeans", "xcon", "dccl"}
+    assert with_semi_kmeans == {"gcd", "semi_kmeans", "xcon", "dccl", "promptcal"}
     for method in METHODS:
         run = code.run("cub", method).modules
         assert not any(name.startswith(("ctxgcd.evaluation", "ctxgcd.tables", "ctxgcd.plots")) for name in run)

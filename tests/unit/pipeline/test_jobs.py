@@ -95,7 +95,7 @@ def test_a_table_has_its_rows_benchmarks_and_missing_benchmarks() -> None:
     of = jobs()
     table = of.table("main_ssb", absent=["scars"])
     assert (table["kind"], table["benchmarks"], table["absent"]) == ("main", ["cub", "scars", "aircraft"], ["scars"])
-    assert table["rows"] == of.params.rows.main
+    assert table["rows"] == of.params.rows_of["main_ssb"]
     assert json.loads(json.dumps(table)) == table
     files = [f"results/runs/fashion/simgcd/seed{seed}/metrics.json" for seed in (0, 1)]
     assert len(set(of.parameters_of(files))) == 2  # the seed is one of a run's parameters
@@ -153,11 +153,11 @@ def test_a_table_names_its_backbones_unless_all_are_dinos() -> None:
     assert jobs().table("main_ssb")["note"] == ""
     imagenet = jobs().params.backbones["efficientnet_lite0"].note
     assert jobs().table("ablation_fashion")["note"] == f"Backbone: efficientnet_lite0. {imagenet}"
-    one = jobs(tables__main_ssb=["cub"], rows__main=["simgcd", "simgcd+backbone=dinov2_vitb14"])
+    one = jobs(tables__main_ssb=["cub"], rows_of__main_ssb=["simgcd", "simgcd+backbone=dinov2_vitb14"])
     assert one.table("main_ssb")["note"] == (
         "Backbone: dino_vitb16 (simgcd) and dinov2_vitb14 (simgcd+backbone=dinov2_vitb14)."
     )
-    several = jobs(tables__main_ssb=["cub", "scars"], rows__main=["simgcd"])
+    several = jobs(tables__main_ssb=["cub", "scars"], rows_of__main_ssb=["simgcd"])
     several.params.benchmarks["scars"].overrides["backbone"] = "dinov2_vitb14"
     assert several.table("main_ssb")["note"] == (
         "Backbone: dino_vitb16 (simgcd on cub) and dinov2_vitb14 (simgcd on scars)."

@@ -73,7 +73,10 @@ REFUSED_ROWS: list[tuple[str, list[str]]] = [
     ("simgcd+T_warm=8", ["simgcd does not read T_warm, which is a value of full"]),
     (
         "kmeans+lr=0.1",
-        ["kmeans does not read lr, which is a value of gcd, simgcd, full, rsplus, unoplus, orca, xcon, dccl; valid: "],
+        [
+            "kmeans does not read lr, which is a value of gcd, simgcd, full, rsplus, unoplus, orca, xcon, dccl, "
+            "promptcal; valid: precision"
+        ],
     ),
     ("full-paper+restarts=3", ["full does not read restarts, which is a value of kmeans"]),
     ("full-paper+lambda_n=-0.1", ["lambda_n", "greater than or equal to 0", "found -0.1"]),

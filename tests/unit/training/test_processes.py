@@ -36,7 +36,6 @@ from ctxgcd.images.store import Store
 from ctxgcd.images.views import Cropper
 from ctxgcd.methods.full import Full
 from ctxgcd.methods.simgcd import SimGCD
-from ctxgcd.models.backbone import cut
 from ctxgcd.training import loop
 from ctxgcd.training.processes import started
 from ctxgcd.training.row import Row
@@ -68,16 +67,16 @@ def train(out, epochs, variant, processes, device):
     pixels = pixels.flatten(0, 1).to(torch.uint8)
     sides = torch.full((images,), side)
     store = Store(pixels, torch.arange(images) * side * side, sides, sides)
-    backbone = cut(net, 1)
     heads = {"projector_width": 16, "projection_dim": 8, "head_dim": 32, "experts": 2, "expert_batch": 5}
     heads |= {"min_similarity": 0.2, "warmup_epochs": 0}
-    p = parameters(batch_size=7, epochs=epochs, seed=3, lr=0.02, T_warm=0, **heads)
+    p = parameters(batch_size=7, epochs=epochs, seed=3, lr=0.02, T_warm=0, tail_blocks=1, **heads)
     # Three groups of three images: the second has images of both processes.
     changes = {"staged": {}, "grouped": {"batch_size": 9, "loss_group": 3}}.get(variant, {"variant": variant})
     if variant in METHODS:
-        method = load(variant)(values(variant) | p)
+        method = load(variant)(values(variant) | p | {"stage_epochs": 1})
     else:
         method = (Staged if variant == "staged" else Full)(p | changes)
+    backbone = method.cut(net)
     labels = torch.where(torch.arange(30) % 3 == 0, torch.arange(30) % 2, -1)
     network = method.network(backbone.tail, backbone.dim, 2)
     with torch.no_grad():
