@@ -34,7 +34,7 @@ COMPARED = {  # row -> values with which each mechanism acts on the synthetic fe
     "orca": {},
     "xcon": {
         **{"projector_width": 16, "projection_dim": 6, "head_dim": 12, "experts": 2, "expert_batch": 4},
-        **{"semi_kmeans_restarts": 2, "partition_restarts": 1},
+        **{"semi_kmeans_restarts": 2, "partition_restarts": 1, "partition_seed": 5},
     },
     "dccl": {
         **{"projector_width": 16, "projection_dim": 6, "head_dim": 12, "semi_kmeans_restarts": 2, "ramp_epochs": 3},
