@@ -23,6 +23,7 @@ BENCHMARKS = {
     "cub50_unequal": "CUB, first 50 classes, unequal",
     "cifar10_12k": "CIFAR-10, 12,000 images",
     "fashion_compared": "Fashion-MNIST subset, compared methods",
+    "cub50_compared": "CUB, first 50 classes, compared methods",
     "cub50_vit_compared": "CUB, first 50 classes, with a ViT, compared methods",
     "cub20_vit": "CUB, first 20 classes, with a ViT",
     "cub50_trial": "CUB, first 50 classes, labelled part",
