@@ -12,7 +12,7 @@ import torch
 from torch import nn
 from torch.nn.functional import normalize
 
-from ctxgcd.catalogue.clustered import xcon_steps
+from ctxgcd.catalogue.compared import xcon_steps
 from ctxgcd.catalogue.entries import load
 from ctxgcd.clustering.concepts import communities, edge_weights, numbered, similarities
 from ctxgcd.clustering.neighbours import nearest

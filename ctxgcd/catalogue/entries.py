@@ -9,20 +9,26 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from ctxgcd.catalogue.clustered import (
+from ctxgcd.catalogue.compared import (
     DCCLValues,
+    ORCAValues,
+    PromptCALValues,
+    RSPlusValues,
+    UNOPlusValues,
     XConValues,
     concept_images,
     fault_of_dccl,
+    fault_of_promptcal,
+    fault_of_unoplus,
     fault_of_xcon,
+    kept_by_promptcal,
+    more_of_promptcal,
     too_few_for_xcon,
+    uno_heads,
     xcon_steps,
 )
-from ctxgcd.catalogue.contrastive import Contrastive, GCDValues
+from ctxgcd.catalogue.contrastive import Contrastive, GCDValues, Values, dino_head_values, projector_values
 from ctxgcd.catalogue.sections import Closed
-
-Values = Mapping[str, Any]  # a run's resolved parameters
-
 
 TRAINING = (  # values of the protocol
     "tail",
@@ -192,76 +198,6 @@ class SimGCDValues(Contrastive):
     new_by: Literal["classifier", "kmeans"] = "classifier"
 
 
-class RSPlusValues(Closed):
-    """Values of RS+; lr and weight_decay replace those of the protocol."""
-
-    lr: float = Field(gt=0)  #: learning rate of the first epoch, in place of the protocol's
-    lr_factor: float = Field(gt=0, le=1)  #: factor of the learning rate from each of the two epochs on
-    first_drop: int = Field(ge=1)  #: first epoch with lr * lr_factor
-    second_drop: int = Field(ge=1)  #: first epoch with lr * lr_factor^2
-    weight_decay: float = Field(ge=0)  #: weight decay of every parameter, in place of the protocol's
-    top_k: int = Field(ge=1)  #: number of largest dimensions that two images of a positive pair share
-    #: values that are ranked: `raw`, as in the GCD authors' script, or `absolute`
-    ranked: Literal["raw", "absolute"]
-    #: pairs of two labelled images: by `ranking`, as the GCD authors' script computes them, or by `truth`, as meant
-    labelled_pairs: Literal["ranking", "truth"]
-    ce_over: Literal["all", "old"]  #: logits in the cross-entropy of labelled images: `all` K, or those of Old classes
-    ce_weight: float = Field(ge=0)  #: weight of the cross-entropy
-    consistency_weight: float = Field(ge=0)  #: weight of the consistency of views after its ramp-up
-    ramp_epochs: int = Field(ge=1)  #: epochs over which the weight of the consistency increases
-
-
-class ORCAValues(Closed):
-    scale: float = Field(gt=0)  #: factor of the cosines in the logits, and of the margin
-    #: the largest margin: 0.5 in the released code; 1.0, as in the paper, never limits it
-    margin_limit: float = Field(ge=0, le=1)
-    pair_weight: float = Field(ge=0)  #: weight of the pairs
-    entropy_weight: float = Field(ge=0)  #: weight of the entropy of the mean prediction
-
-
-class UNOPlusValues(Closed):
-    """Values of UNO+; lr and weight_decay replace those of the protocol."""
-
-    lr: float = Field(gt=0)  #: largest learning rate, in place of the protocol's
-    lr_ends: float = Field(ge=0)  #: learning rate of the first epoch, and of the one after the last
-    warmup_epochs: int = Field(ge=0)  #: epochs over which the learning rate increases
-    weight_decay: float = Field(ge=0)  #: weight decay of every parameter, in place of the protocol's
-    projector_width: int = Field(ge=1)  #: width of the hidden layer of each head
-    projection_dim: int = Field(ge=1)  #: dimension of the output of each head
-    heads: int = Field(ge=1)  #: number of heads, and of over-clustering heads
-    over_factor: int = Field(ge=1)  #: prototypes of an over-clustering head for each New class
-    temperature: float = Field(gt=0)  #: temperature of the predictions
-    epsilon: float = Field(gt=0)  #: temperature of the pseudo-labels
-    iterations: int = Field(ge=1)  #: iterations of Sinkhorn's algorithm
-    #: classes among which unlabelled images are divided equally: `all`, as in UNO+, or the `new` ones, as in UNO
-    targets_over: Literal["all", "new"]
-    #: head whose New classes are predicted: `best`, of the lowest loss in the last epoch, or the `first`
-    predicting_head: Literal["best", "first"]
-    #: prototypes that are scored: `normalised` after the last step, or `released`, as the last step leaves them
-    scored_prototypes: Literal["normalised", "released"]
-
-
-class PromptCALValues(GCDValues):
-    """Values of PromptCAL; epochs replaces that of the protocol."""
-
-    stage_epochs: int = Field(ge=1)  #: epochs of the first stage
-    epochs: int = Field(ge=1)  #: epochs of the second stage, in place of the protocol's
-    prompts: int = Field(ge=1)  #: prompts in each block
-    used_prompts: int = Field(ge=1)  #: number of first prompts whose final rows are averaged
-    prompt_weight: float = Field(ge=0)  #: weight of the terms on the prompts
-    ema: float = Field(ge=0, le=1)  #: share of the teacher that stays at each step
-    memory_size: int = Field(ge=1)  #: rows of a memory, two for each image
-    neighbours: int = Field(ge=1)  #: neighbours of a node of the graph
-    quantile: float = Field(ge=0, lt=1)  #: quantile of the graph's entries above which pairs are affine
-    negatives: int = Field(ge=0)  #: affine pairs and negatives of a row
-    affinity_temperature: float = Field(gt=0)  #: temperature of the affinity term
-    affinity_share: float = Field(ge=0, le=1)  #: share of the affinity in the unsupervised terms after its ramp-up
-    ramp_epochs: int = Field(ge=0)  #: epochs over which this share increases
-    #: the teacher's row that is a row's first positive: of the `other_view`, or, as `released`, of the same view for
-    #: the CLS row and of the other view for the prompts
-    positive: Literal["other_view", "released"]
-
-
 class FullValues(Closed):
     """Values of the full method; those that the paper does not give are marked in params.yaml."""
 
@@ -286,50 +222,6 @@ def _test_pass(p: Values, epoch: int) -> int:
     With new views it is not counted, because only the tail computes the cached output of the trunk.
     """
     return int(p["view_bank"] > 0)
-
-
-def _projector_values(p: Values, dim: int) -> int:
-    width, out = p["projector_width"], p["projection_dim"]
-    return int((dim + 1 + width + 1) * width + (width + 1) * out)
-
-
-def _dino_head_values(p: Values, dim: int) -> int:
-    return _projector_values(p, dim) + int(p["head_dim"] * p["projection_dim"])
-
-
-def _uno_heads(p: Values, dim: int) -> int:
-    """Return the parameters of the MLPs of all heads; those of the prototypes depend on the number of New classes."""
-    width, out = p["projector_width"], p["projection_dim"]
-    return int(2 * p["heads"] * ((dim + 3) * width + (width + 1) * out))
-
-
-def _fault_of_unoplus(p: Values) -> str:
-    if p["warmup_epochs"] > p["epochs"]:
-        return f"warmup_epochs {p['warmup_epochs']} exceeds epochs {p['epochs']}; give a value of at most epochs"
-    return ""
-
-
-# Cost of an image's two views, in those of SimGCD: gradients through all blocks, and a teacher's forward pass.
-FIRST_STAGE, SECOND_STAGE = 2.2, 3.3
-
-
-def _more_of_promptcal(p: Values) -> float:
-    return float(FIRST_STAGE * p["stage_epochs"] + (SECOND_STAGE - 1) * p["epochs"])
-
-
-def _kept_by_promptcal(p: Values, dim: int) -> int:
-    """Return the numbers in heads, in their teacher and that of the trained blocks, and in the memories."""
-    blocks = p["tail_blocks"] * (12 * dim**2 + 13 * dim)
-    return 4 * _dino_head_values(p, dim) + blocks + 2 * p["memory_size"] * dim
-
-
-def _fault_of_promptcal(p: Values) -> str:
-    if p["used_prompts"] > p["prompts"]:
-        return f"used_prompts is {p['used_prompts']}, but each block has {p['prompts']} prompts; give a smaller value"
-    if p["memory_size"] < 2 * p["batch_size"]:
-        least = 2 * p["batch_size"]
-        return f"memory_size is {p['memory_size']}, but a step adds {least} rows; give at least {least}"
-    return ""
 
 
 # -- the full method ---------------------------------------------------------------------------------------
@@ -436,7 +328,7 @@ METHODS = {
         ending="semi-supervised k-means",
         published={"gcd": "gcd"},
         in_groups=True,
-        head_values=_dino_head_values,
+        head_values=dino_head_values,
     ),
     "simgcd": Entry(
         label="SimGCD",
@@ -446,7 +338,7 @@ METHODS = {
         terms=_BASELINE,
         published={"simgcd": "simgcd"},
         in_groups=True,
-        head_values=_projector_values,
+        head_values=projector_values,
     ),
     "full": Entry(
         label="Full method",
@@ -464,7 +356,7 @@ METHODS = {
         in_groups=True,
         around=_neighbours,
         looked_at=_views_for_lists,
-        head_values=_projector_values,
+        head_values=projector_values,
         fault=_fault_of_full,
         too_few=_too_few_for_full,
         warning=_warning_for_full,
@@ -495,8 +387,8 @@ METHODS = {
         health={"target_entropy": "entropy of the targets (1: uniform)", "best_head": "head of the lowest loss"},
         published={"unoplus": "uno_plus"},
         in_groups=True,
-        head_values=_uno_heads,
-        fault=_fault_of_unoplus,
+        head_values=uno_heads,
+        fault=fault_of_unoplus,
     ),
     "orca": Entry(
         label="ORCA",
@@ -533,7 +425,7 @@ METHODS = {
         steps=xcon_steps,
         least="the steps of an epoch depend on the largest subset, which is known from a finished run",
         around=lambda p, epoch: p["experts"] * p["expert_batch"],
-        head_values=lambda p, dim: (1 + p["experts"]) * _dino_head_values(p, dim),
+        head_values=lambda p, dim: (1 + p["experts"]) * dino_head_values(p, dim),
         fault=fault_of_xcon,
         too_few=too_few_for_xcon,
     ),
@@ -549,7 +441,7 @@ METHODS = {
         in_groups=True,
         around=concept_images,
         looked_at=_test_pass,
-        head_values=_dino_head_values,
+        head_values=dino_head_values,
         fault=fault_of_dccl,
     ),
     "promptcal": Entry(
@@ -568,10 +460,10 @@ METHODS = {
         ending="semi-supervised k-means",
         published={"promptcal": "promptcal"},
         in_groups=True,
-        head_values=_kept_by_promptcal,
-        more_epochs=_more_of_promptcal,
+        head_values=kept_by_promptcal,
+        more_epochs=more_of_promptcal,
         whole=True,
-        fault=_fault_of_promptcal,
+        fault=fault_of_promptcal,
     ),
 }
 

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import normalize
 
-from ctxgcd.catalogue.clustered import xcon_steps
+from ctxgcd.catalogue.compared import xcon_steps
 from ctxgcd.catalogue.entries import METHODS, load
 from ctxgcd.clustering.kmeans import kmeans
 from ctxgcd.config import Params
