@@ -6,6 +6,7 @@ Each step is cached, and an interrupted discovery is resumed.
 from __future__ import annotations
 
 import json
+import os
 import unicodedata
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -267,7 +268,8 @@ class _Work:
             table[COLUMNS].to_csv(temporary, index=False, lineterminator="\n")
         models.save(made, to / "model")
         write_text(to / "model" / "params.yaml", yaml.safe_dump(parameters, sort_keys=False))
-        return Discovered(made, table, features.numpy(), unlabelled, store)
+        folder = Path(os.path.relpath(self.folder.resolve(), self.out.out.resolve())).as_posix()
+        return Discovered(made, table, features.numpy(), unlabelled, store, folder)
 
 
 def names_by_id(known: list[str], assigned: pd.Series, classes: int) -> list[str]:

@@ -39,7 +39,7 @@ def page_of(out: Path, to: Path, classes: np.ndarray, names: list[str], known: i
         "few": int((sizes[known:] < 3).sum()),
     }
     ids = np.arange(len(classes)) % 40
-    write_report(Discovered(made, predictions, features, ids, store), facts | changes, to / "report.html")
+    write_report(Discovered(made, predictions, features, ids, store, "photos"), facts | changes, to / "report.html")
     return (to / "report.html").read_text(encoding="utf-8")
 
 
