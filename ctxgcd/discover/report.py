@@ -216,11 +216,12 @@ def _pairs(found: Discovered) -> list[Block]:
             cards.append(Card(" and ".join(names), [f"cosine {pair.cosine:.3f}"], rows, merge=merge))
     if not lines:
         return []
-    one, other = cards[0].merge or ()
+    both_new = (pair for pair in pairs if min(pair.first, pair.second) >= found.model.known)
+    example = next((f"{found.model.names[pair.second]},{found.model.names[pair.first]}" for pair in both_new), "")
     note = (
         "The most similar mean features of two classes, at least one of them new. If the images of a pair show one "
-        "kind, give both classes the same name: below, or with `ctxgcd label OUT "
-        f"{found.model.names[one]},{found.model.names[other]}=NAME`; or run the discovery with a smaller --classes."
+        f"kind, give both classes the same name: below{example and f', or with `ctxgcd label OUT {example}=NAME`'}. Or "
+        "run the discovery with a smaller --classes."
     )
     head = ["Class", "Other class", "Images", "Images of the other", "Cosine"]
     return [Grid("Classes that look like one", head, lines, 2, [note]), Cards(cards, found.model.names)]

@@ -57,10 +57,10 @@
   const shown = (own) => given(final(own));
   const existing = () => [...names, ...lines.flatMap(({ action, target }) => (action === "move" ? [target] : []))];
   // The class that a text names: an existing one, by its own name or the one given here, or else a new one.
+  const clean = (text) => text.trim().normalize("NFC");
   const meant = (text) => {
-    const wanted = text.trim().normalize("NFC");
-    const own = existing().find((name) => name === wanted) ?? names.find((name) => given(name) === wanted);
-    return own === undefined ? wanted : final(own);
+    const own = existing().find((name) => name === text) ?? names.find((name) => given(name) === text);
+    return own === undefined ? text : final(own);
   };
   const isMissing = (name) => /^new-\d+$/.test(name) && !existing().includes(name);
 
@@ -72,14 +72,20 @@
   };
   const rename = (own, text) => {
     const wanted = meant(text);
-    if (wanted === final(own) && wanted !== own) return draw();  // as it is
-    if (!wanted || wanted === own) {
-      remove({ image: "", class: own });
-      return draw(`${own} has no other name.`);
+    const line = { image: "", class: own, target: wanted };
+    if (text === shown(own)) return;
+    if (!text || text === own) {
+      remove(line);
+      draw(`${own} has no other name.`);
+    } else if (wanted === final(own)) {
+      draw(`${own} and ${text} are one class already.`);
+    } else if (isMissing(wanted)) {
+      draw(`There is no class ${wanted}.`);
+    } else if (existing().includes(wanted)) {
+      correct({ action: "merge", ...line }, `${own} is merged into ${shown(wanted)}.`);
+    } else {
+      correct({ action: "name", ...line }, `${own} is called ${wanted}.`);
     }
-    if (isMissing(wanted)) return draw(`There is no class ${wanted}.`);
-    if (existing().includes(wanted)) return correct({ action: "merge", image: "", class: own, target: wanted }, `${own} is merged into ${shown(wanted)}.`);
-    correct({ action: "name", image: "", class: own, target: wanted }, `${own} is called ${wanted}.`);
   };
 
   const SIGNS = { confirm: "right", out: "thrown out" };
@@ -152,7 +158,7 @@
   let among = [];
   let at = 0;
   const enlarge = (button) => {
-    among = [...button.closest(".image-list, .pictures").querySelectorAll("button")];
+    among = [...(button.closest(".image-list") ?? button.closest(".pictures")).querySelectorAll("button")];
     look(among.indexOf(button));
     viewer.showModal();
     viewer.querySelector("[data-do=next]").focus();
@@ -184,7 +190,7 @@
     const line = { action, image: images.path[number], class: "", target: "" };
     if (action === "confirm") line.class = classOf(number);
     if (action === "move") {
-      line.target = meant(target.value);
+      line.target = meant(clean(target.value));
       if (!line.target || isMissing(line.target)) return target.focus();
       if (line.target === final(classOf(number))) line.action = "confirm", line.class = classOf(number), line.target = "";
     }
@@ -231,7 +237,7 @@
     button.addEventListener("click", () => rename(from, shown(to)));
   }
   for (const input of document.querySelectorAll(".naming input")) {
-    input.addEventListener("change", () => rename(names[input.closest("article").dataset.class], input.value));
+    input.addEventListener("change", () => rename(names[input.closest("article").dataset.class], clean(input.value)));
   }
 
   for (const pictures of document.querySelectorAll("[data-images]")) fill(pictures, pictures.dataset.images.split(" "));
