@@ -82,6 +82,40 @@ def evaluate(
     )
 
 
+def benchmark(
+    name: str,
+    folder: Path | str,
+    *,
+    labelled: str = "labelled.txt",
+    listing: str = "",
+    like: str = "cub50",
+    params: Path | str = "params.yaml",
+) -> dict[str, Any]:
+    """Add a folder of images whose classes are all known to params.yaml: `benchmarks.NAME` and `tables.main_NAME`.
+
+    The training has as many steps as that of another benchmark. With few images, batch size and neighbours are reduced,
+    and epochs and warm-ups follow, as in `discover`. Other lines of params.yaml, and its comments, stay as they are.
+
+    Args:
+        name: of the benchmark: letters, digits and _.
+        folder: one folder of images for each class, or with `listing` any images.
+        labelled: text file with one labelled class, or one labelled image, per line, in `folder` or elsewhere.
+        listing: CSV with the columns path, class and optionally part (train or test).
+        like: the benchmark whose protocol and values of the methods are used.
+        params: the parameter file.
+
+    Returns:
+        `section`, as added; `table`, the name of the main table; `old`, the number of labelled classes; and `adapted`,
+        sentences on values that were reduced.
+
+    Raises:
+        UserError: the folder or an argument is invalid, or params.yaml has the name already or cannot be written.
+    """
+    from ctxgcd.pipeline.own_benchmark import add_benchmark
+
+    return add_benchmark(Path(params), name, Path(folder), labelled, listing, like)
+
+
 def discover(
     folder: Path | str,
     labels: Path | str | None,

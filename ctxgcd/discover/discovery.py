@@ -27,7 +27,7 @@ from ctxgcd.discover import self_check
 from ctxgcd.discover.checks import Request
 from ctxgcd.discover.model import Model
 from ctxgcd.discover.output import Output
-from ctxgcd.discover.presets import cores, estimate_of, fitted
+from ctxgcd.discover.presets import cores, estimate_of
 from ctxgcd.discover.report import Discovered, write_report
 from ctxgcd.discover.sentences import FEW, on_check
 from ctxgcd.discover.split import check_classes, make_split
@@ -41,6 +41,7 @@ from ctxgcd.models.weights import prepare
 from ctxgcd.names import counted
 from ctxgcd.pipeline import run_cache
 from ctxgcd.pipeline.code import classes_of, reached
+from ctxgcd.pipeline.few_images import fitted
 from ctxgcd.pipeline.identity import content_hash, identity
 from ctxgcd.pipeline.possible import check_k
 from ctxgcd.training import checkpoint
