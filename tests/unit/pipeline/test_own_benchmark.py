@@ -131,7 +131,7 @@ def in_one_line(text: str) -> str:
             None,
             "own/known.txt is missing; write the classes that have labels into it, one per line (for example ant, bee)",
         ),
-        ({"labelled": "ant/0.png"}, None, "own/ant/0.png is not UTF-8 text"),
+        ({"labelled": "ant/0.png"}, None, "own/ant/0.png is a binary file"),
         ({"params": "other.yaml"}, None, "other.yaml does not exist; run the command from the folder that contains it"),
         (
             {},
