@@ -7,7 +7,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:
+    import numpy as np
     import pandas as pd
+    from numpy.typing import NDArray
 
 # Functions import their dependencies when called, so that a command does not load the libraries of the others.
 
@@ -204,6 +206,37 @@ def predict(
     from ctxgcd.discover import predict as predicting
 
     return predicting.predict(Path(model), Path(folder), paths, threshold, false_alarms)
+
+
+def features(
+    folder: Path | str,
+    *,
+    model: Path | str | None = None,
+    backbone: str | None = None,
+    weights: Path | str | None = None,
+    size: int | None = None,
+) -> tuple[NDArray[np.float32], list[str]]:
+    """Return the features of the images of a folder, by a pretrained backbone or by the model of a discovery.
+
+    Args:
+        folder: images at any depth.
+        model: the folder OUT/model of a discovery, whose trained features are returned; None: those of a backbone.
+        backbone, weights, size: as in `discover`; default: EfficientNet-lite0 on 224 pixels.
+
+    Returns:
+        The features, float32 [n, d], with rows of length 1, so that a dot product is a cosine; and the n paths relative
+        to `folder`. Images that cannot be read are skipped, with a note on stdout.
+
+    Raises:
+        UserError: an argument is invalid, or the folder, the model or the weights cannot be used.
+    """
+    from ctxgcd.discover.checks import ask_for_features
+
+    given = None if model is None else Path(model)
+    paths, values = ask_for_features(Path(folder), given, backbone, None if weights is None else str(weights), size)
+    from ctxgcd.discover import features as computing
+
+    return computing.features(Path(folder), paths, given, values)
 
 
 def export(model: Path | str, out: Path | str) -> dict[str, Any]:

@@ -68,9 +68,7 @@ def checked_request(
     values = chosen(preset, backbone, weights, size) | {"seed": seed, "benchmark": folder.resolve().name}
     if balance is not None:
         values["entropy_weight"] = float(balance)
-    there, state = weights_state(values["model"], values["weights"], values["sha256"])
-    if not there:
-        raise UserError(f"weights of {values['backbone']}: {state}")
+    _require_weights(values)
     paths = images_below(folder)
     of, notes = read_labels(labels, folder, paths) if labels else ({}, [])
     split = make_split(paths, of)
@@ -80,13 +78,23 @@ def checked_request(
     notes += filter(None, [not_read(folder)])
     request = Request(folder, out, values, paths, stamp(folder, paths), of, classes, notes)
     request.output.check()
+    _fetch_weights(values)
+    return request
+
+
+def _require_weights(values: Mapping[str, Any]) -> None:
+    there, state = weights_state(values["model"], values["weights"], values["sha256"])
+    if not there:
+        raise UserError(f"weights of {values['backbone']}: {state}")
+
+
+def _fetch_weights(values: Mapping[str, Any]) -> None:
     if is_address(values["weights"]):
         fetch_weights(
             values["weights"],
             values["sha256"],
             by_hand="download it on another machine and give the file with --weights FILE",
         )
-    return request
 
 
 def ask_to_predict(model: Path, folder: Path, threshold: float | None, false_alarms: float | None) -> list[str]:
@@ -107,6 +115,23 @@ def ask_to_export(model: Path, out: Path) -> None:
     require_writable(out)
     if out.resolve().is_relative_to(model.resolve()):
         raise UserError(f"{out} is in the folder of the model; choose a file in another folder")
+
+
+def ask_for_features(
+    folder: Path, model: Path | None, backbone: str | None, weights: str | None, size: int | None
+) -> tuple[list[str], dict[str, Any]]:
+    """Check the arguments of api.features; return the paths of the images and the values. Raises UserError."""
+    if model and (backbone or weights or size):
+        raise UserError("model has its own backbone; leave out backbone, weights and size, or model")
+    if model:
+        check_model(model)
+    values = {} if model else chosen("quick", backbone, weights, size)
+    if values:
+        _require_weights(values)
+    paths = images_below(folder)
+    if values:
+        _fetch_weights(values)
+    return paths, values
 
 
 def check_model(folder: Path) -> None:
