@@ -135,8 +135,9 @@ def discover(
 
     Args:
         folder: images at any depth; hidden files are skipped, links are followed.
-        labels: CSV with path (relative to `folder`) and class of the labelled images; None: no image has a label, all
-            classes are new, and `classes` is required.
+        labels: CSV with path (relative to `folder`) and class of the labelled images; `folders`: the folders directly
+            in `folder` are the classes of their images, except `unlabelled` and `new-1`, `new-2`, ...; None: no image
+            has a label, all classes are new, and `classes` is required.
         out: a new folder, or the folder of a discovery. The same interrupted discovery is resumed; the results of
             another one are overwritten when the new results are complete.
         classes: number of known and new classes together; `auto` estimates it.

@@ -26,6 +26,7 @@ def add(commands: Commands) -> None:
         [
             "ctxgcd discover photos --labels labels.csv --out birds",
             "ctxgcd discover photos --labels labels.csv --classes 50 --out birds",
+            "ctxgcd discover photos --labels folders --out birds",
             "ctxgcd discover photos --classes 50 --out birds",
         ],
     )
@@ -33,8 +34,9 @@ def add(commands: Commands) -> None:
     parser.add_file(
         "--labels",
         type=Path,
-        help="CSV with path (relative to FOLDER) and class of labelled images; without it, --classes is required and "
-        "all classes are new",
+        help="CSV with path (relative to FOLDER) and class of labelled images; or the word folders: the folders "
+        "directly in FOLDER are the classes of their images, except `unlabelled` and `new-1`, `new-2`, ...; without it, "
+        "--classes is required and all classes are new",
     )
     parser.add_file("--out", type=Path, required=True, help="a new folder, or the folder of the discovery to resume")
     parser.add_argument(

@@ -13,7 +13,7 @@ from ctxgcd.benchmarks.readers.own_images import images_below, not_read
 from ctxgcd.config import SEEDS
 from ctxgcd.discover.output import MODEL, Output
 from ctxgcd.discover.presets import chosen
-from ctxgcd.discover.split import check_classes, make_split, read_labels, stamp
+from ctxgcd.discover.split import FOLDERS, check_classes, labels_of_folders, make_split, read_labels, stamp
 from ctxgcd.errors import UserError
 from ctxgcd.models.pretrained import fetch_weights, is_address, weights_state
 from ctxgcd.utils.files import require_writable
@@ -70,7 +70,12 @@ def checked_request(
         values["entropy_weight"] = float(balance)
     _require_weights(values)
     paths = images_below(folder)
-    of, notes = read_labels(labels, folder, paths) if labels else ({}, [])
+    of: dict[str, str] = {}
+    notes: list[str] = []
+    if str(labels) == FOLDERS:
+        of, notes = labels_of_folders(folder, paths)
+    elif labels:
+        of, notes = read_labels(labels, folder, paths)
     split = make_split(paths, of)
     check_classes(classes, set(of.values()), int((split["role"] == "unlabelled").sum()))
     if not of:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Collection, Mapping, Sequence
 from itertools import takewhile
 from pathlib import Path, PureWindowsPath
@@ -29,6 +30,8 @@ from ctxgcd.utils.user_tables import (
 
 SUGGESTED = 5000  # maximum number of paths that are searched for a suggestion
 LISTED = 3  # missing images in one message
+FOLDERS = "folders"  # instead of a file of labels: the names of folders
+WITHOUT_LABEL = re.compile(r"unlabell?ed|new-\d+", re.IGNORECASE)  # folders; `ctxgcd discover` calls new classes new-1
 
 
 def stamp(folder: Path, paths: Sequence[str]) -> str:
@@ -84,9 +87,7 @@ def read_labels(file: Path, folder: Path, paths: Sequence[str]) -> tuple[dict[st
         if lost:
             names = shown(", ".join(sorted(lost)))
             notes.append(f"no labelled image of {names} can be read, so it is not a known class")
-    by_folded = {name.casefold(): name for name in labels.values()}
-    if other := next((name for name in labels.values() if name != by_folded[name.casefold()]), None):
-        notes.append(f"{file.name}: {other!r} and {by_folded[other.casefold()]!r} count as two classes")
+    notes += _cases(labels.values(), file.name)
     if not labels:
         raise UserError(f"{file} labels no image; label some images of at least one known class")
     stray = once.loc[once["path"].isin(set(labels) - there), "path"]
@@ -98,6 +99,34 @@ def read_labels(file: Path, folder: Path, paths: Sequence[str]) -> tuple[dict[st
             f"{folder}: {', '.join(lines)}{more}; write paths relative to that folder, or delete the lines"
         )
     return labels, notes
+
+
+def labels_of_folders(folder: Path, paths: Sequence[str]) -> tuple[dict[str, str], list[str]]:
+    """Return path -> class name by the folders directly in `folder`, and notes.
+
+    Images directly in `folder`, and those in a folder WITHOUT_LABEL, have no label. Raises UserError if none has one.
+    """
+    tops = {path: path.partition("/")[0] for path in paths if "/" in path}
+    without = sorted({top for top in tops.values() if WITHOUT_LABEL.fullmatch(top)})
+    one, notes = in_one_form(sorted(set(tops.values()) - set(without)))
+    labels = {path: one[top] for path, top in tops.items() if top in one}
+    if not labels:
+        raise UserError(
+            f"{folder} contains no folder with images{f' except {listed(without)}' if without else ''}; put the "
+            "labelled images of each class into a folder with its name, or give a CSV with --labels"
+        )
+    left = counted(len(paths) - len(labels), "image")
+    places = " or ".join([f"directly in {folder.name}", *([f"in {listed(without)}"] if without else [])])
+    classes = counted(len(set(labels.values())), "class")
+    notes.append(f"labels by folders: {counted(len(labels), 'image')} of {classes}; {left} {places} without a label")
+    return labels, notes + _cases(labels.values(), folder.name)
+
+
+def _cases(names: Collection[str], where: str) -> list[str]:
+    """Return a note on two class names that differ only in case."""
+    by_folded = {name.casefold(): name for name in names}
+    other = next((name for name in names if name != by_folded[name.casefold()]), None)
+    return [f"{where}: {other!r} and {by_folded[other.casefold()]!r} count as two classes"] if other else []
 
 
 def _refuse_swapped(table: Table, rows: pd.DataFrame, folder: Path, paths: Sequence[str]) -> None:
