@@ -35,8 +35,8 @@ def add(commands: Commands) -> None:
         "--labels",
         type=Path,
         help="CSV with path (relative to FOLDER) and class of labelled images; or the word folders: the folders "
-        "directly in FOLDER are the classes of their images, except `unlabelled` and `new-1`, `new-2`, ...; without it, "
-        "--classes is required and all classes are new",
+        "directly in FOLDER are the classes of their images, except `unlabelled` and `new-1`, `new-2`, ...; without "
+        "it, --classes is required and all classes are new",
     )
     parser.add_file("--out", type=Path, required=True, help="a new folder, or the folder of the discovery to resume")
     parser.add_argument(
