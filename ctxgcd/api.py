@@ -240,6 +240,26 @@ def features(
     return computing.features(Path(folder), paths, given, values)
 
 
+def convert(predictions: Path | str, out: Path | str, to: Literal["fiftyone", "xmp"]) -> int:
+    """Write predictions in the format of another program; existing files are never overwritten.
+
+    Args:
+        predictions: CSV of `discover` or `predict`; images that are none of the classes are left out.
+        out: for `fiftyone`, a JSON file in its format FiftyOneImageClassificationDataset; for `xmp`, a folder, usually
+            that of the images, which gets a sidecar file PATH.xmp for each image, with its class as a keyword.
+        to: the format.
+
+    Returns:
+        The number of images.
+
+    Raises:
+        UserError: the table cannot be used, `out` cannot be written, or a file exists.
+    """
+    from ctxgcd.discover.convert import convert as converted
+
+    return converted(Path(predictions), Path(out), to)
+
+
 def export(model: Path | str, out: Path | str) -> dict[str, Any]:
     """Write the model of a discovery as ONNX, and compare its outputs with those of PyTorch.
 
