@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from ctxgcd.benchmarks.readers.registry import READER_CODE
 from ctxgcd.catalogue.entries import METHODS, MODIFIERS
 from ctxgcd.errors import UserError
-from ctxgcd.pipeline.digest import content_digest, digest_of, imported, running
+from ctxgcd.pipeline.digest import content_digest, digest_of, imported, parsed
 from ctxgcd.pipeline.equality import oldest
 
 if TYPE_CHECKING:
@@ -208,7 +208,7 @@ def imports(name: str, root: Path = ROOT) -> frozenset[str]:
     found: set[str] = set()
     file = file_of(name, root)
     package = name if file.name == "__init__.py" else name.rpartition(".")[0]
-    for module, names in imported(running(file.read_text(encoding="utf-8")), package):
+    for module, names in imported(parsed(file.read_text(encoding="utf-8")), package):
         modules = {f"{module}.{one}" for one in names if _is_module(f"{module}.{one}", root)}
         found |= modules if names and len(modules) == len(names) else {module, *modules}
     return frozenset(one for one in found if one.partition(".")[0] == "ctxgcd")

@@ -22,6 +22,8 @@ BENCHMARKS = {
     "cub50_vit": "CUB, first 50 classes, with a ViT",
     "cub50_unequal": "CUB, first 50 classes, unequal",
     "cifar10_12k": "CIFAR-10, 12,000 images",
+    "fashion_compared": "Fashion-MNIST subset, compared methods",
+    "cub50_vit_compared": "CUB, first 50 classes, with a ViT, compared methods",
     "cub50_trial": "CUB, first 50 classes, labelled part",
     "cub50_unequal_trial": "CUB, first 50 classes, unequal, labelled part",
     "cifar10_12k_trial": "CIFAR-10, 12,000 images, labelled part",

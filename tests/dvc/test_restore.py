@@ -14,12 +14,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
 from ctxgcd.config import read
 from ctxgcd.pipeline.restore import difference, taken_out
 from ctxgcd.pipeline.runs import Run
-from tests.dvc.project import NOTHING, WRITE, change_params, commit, git, run, succeed, trainings
+from tests.dvc.project import NOTHING, change_params, commit, git, run, succeed, trainings
 
 RESTORE = ("python", "workflow/scripts/restore_results.py")
 ROWS = {"full-paper", "full-paper+lambda_n=0.3", "simgcd"}
@@ -32,8 +31,8 @@ def published(made: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return publish(shutil.copytree(made, folder, symlinks=True))
 
 
-def publish(folder: Path, stage: str = "demo") -> Path:
-    succeed(folder, "dvc", "repro", stage)
+def publish(folder: Path) -> Path:
+    succeed(folder, "dvc", "repro", "demo")
     succeed(folder, "dvc", "remote", "add", "--default", "near", str(folder.parent / "remote"))
     commit(folder)
     succeed(folder, "dvc", "push")
@@ -258,10 +257,12 @@ def test_an_empty_folder_does_not_count_as_a_new_run(capsys: pytest.CaptureFixtu
     assert not capsys.readouterr().out
 
 
-def test_a_changed_lr_removes_all_runs_and_changed_scoring_none(published: Path, tmp_path: Path) -> None:
+def test_a_changed_lr_removes_all_runs_and_changed_scoring_or_tables_none(published: Path, tmp_path: Path) -> None:
+    """Runs recorded before tables had another column or other rows are kept; the current code makes the tables."""
     folder = clone(published, tmp_path / "clone")
-    code = folder / "ctxgcd" / "evaluation" / "scores.py"
-    code.write_text(code.read_text() + "\nCHANGED = True\n")
+    for module in ("evaluation/scores", "tables/make"):
+        code = folder / "ctxgcd" / f"{module}.py"
+        code.write_text(f"{code.read_text()}\nCHANGED = True\n")
     before = succeed(folder, *RESTORE)
     assert "3 of 3 recorded runs" in before
     assert NOTHING in succeed(folder, "snakemake", "--dry-run", "demo")
@@ -271,49 +272,6 @@ def test_a_changed_lr_removes_all_runs_and_changed_scoring_none(published: Path,
     change_params(folder, protocols={"fashion": {"lr": 0.05}})
     assert "0 of 3 recorded runs" in succeed(folder, *RESTORE)
     assert trainings(folder) == ROWS
-
-
-def test_a_table_recorded_before_it_had_published_rows_is_restored(project: Path, tmp_path: Path) -> None:
-    """Its runs are kept, and the current code makes the table with the paper's other rows."""
-    with_table_of_the_paper(project)
-    make = project / "ctxgcd/tables/make.py"
-    current = make.read_text()
-    make.write_text(current.replace(ADDED, ""))
-    assert make.read_text() != current
-    publish(project, "tables")
-    table = project / "results/main_ssb.csv"
-    assert "rs_plus" not in table.read_text()
-    assert set(yaml.safe_load((project / "dvc.lock").read_text())["stages"]) == {"cub", "scars", "tables"}
-
-    folder = clone(project, tmp_path / "clone")
-    (folder / "ctxgcd/tables/make.py").write_text(current)
-    assert "2 of 2 recorded runs" in succeed(folder, *RESTORE)
-    assert NOTHING in succeed(folder, "snakemake", "--dry-run", "results/main_ssb.csv", "results/audit_published.csv")
-    restored = (folder / "results/main_ssb.csv").read_text()
-    assert restored.startswith(table.read_text())  # our rows as recorded
-    assert "cub,rs_plus,unlabelled,v2," in restored.removeprefix(table.read_text())
-    for benchmark in ("cub", "scars"):
-        own = Run(benchmark, "full-paper", 0).file("run.json")
-        assert (folder / own).read_bytes() == (project / own).read_bytes()
-    assert NOTHING in succeed(folder, "dvc", "repro", "tables")  # records the new table
-
-
-ADDED = """        if kind == "main":
-            long = with_published_rows(long, table=request["table"])
-"""
-
-
-def with_table_of_the_paper(folder: Path) -> None:
-    """Add a table with the name of the paper's first one; the images of its two benchmarks are those of the demo."""
-    file = folder / "params.yaml"
-    params = yaml.safe_load(file.read_text())
-    params["benchmarks"] |= dict.fromkeys(("cub", "scars"), params["benchmarks"]["fashion"])
-    params |= {
-        "tables": {"main_ssb": ["cub", "scars"]},
-        "all_tables": {"main": ["main_ssb"], "ablation": [], "sensitivity": []},
-    }
-    file.write_text(yaml.safe_dump(params, sort_keys=False))
-    succeed(folder, "python", WRITE)
 
 
 @pytest.mark.parametrize(

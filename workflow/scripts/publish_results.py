@@ -37,19 +37,25 @@ def origin(metrics: list[dict[str, Any]]) -> str:
     )
 
 
-def publish(benchmark: str) -> None:
-    files = [Path(file) for file in benchmark_files(read(Path("params.yaml")), benchmark)]
+def publish(name: str) -> None:
+    params = read(Path("params.yaml"))
+    if f"main_{name}" in params.tables and name not in params.benchmarks:  # a table over several benchmarks
+        benchmarks, target = params.tables[f"main_{name}"], f"results/main_{name}.csv"
+        files = [Path(file) for file in table_files(f"main_{name}")]
+    else:
+        benchmarks, target = [name], f"benchmark_{name}"
+        files = [Path(file) for file in benchmark_files(params, name)]
     for kind in PAIRED:  # not part of another target, so only copied if they were made
-        own = [Path(file) for file in table_files(f"{kind}_{benchmark}")]
+        own = [Path(file) for file in table_files(f"{kind}_{name}")]
         files += own if own[0].exists() else []
     shown_kinds = {".csv", ".md", ".png"}
     wanted = [f for f in files if f.suffix in shown_kinds and "runs" not in f.parts and "duplicates" not in f.stem]
     shown = [file for file in wanted if file.exists()]
     if not shown:
-        raise UserError(f"{wanted[0]} does not exist; run `snakemake benchmark_{benchmark}` before publishing it")
+        raise UserError(f"{wanted[0]} does not exist; run `snakemake {target}` before publishing it")
     OUT.mkdir(parents=True, exist_ok=True)
-    runs = sorted(Path("results/runs", benchmark).glob("*/seed*/metrics.json"))
-    page = [f"# Measured: {benchmark}\n", origin([read_object(run) for run in runs]) + "\n"]
+    runs = [run for of in benchmarks for run in sorted(Path("results/runs", of).glob("*/seed*/metrics.json"))]
+    page = [f"# Measured: {name}\n", origin([read_object(run) for run in runs]) + "\n"]
     if absent := [file.name for file in wanted if file not in shown]:
         page.append(f"Not made: {', '.join(absent)}.\n")
     for file in shown:
@@ -58,9 +64,9 @@ def publish(benchmark: str) -> None:
             page.append(file.read_text(encoding="utf-8"))
         elif file.suffix == ".png":
             page.append(f"![{file.stem}]({file.name})\n")
-    write_text(OUT / f"{benchmark}.md", "\n".join(page))
+    write_text(OUT / f"{name}.md", "\n".join(page))
     for place in PAGES:
-        marks = MARK.format(rf"(\w+_{benchmark})({SHORT})?")
+        marks = MARK.format(rf"(\w+_{name})({SHORT})?")
         for table, short in re.findall(marks, place.read_text(encoding="utf-8"))[::2]:
             text = (OUT / f"{table}.md").read_text(encoding="utf-8")
             show_in(place, table + short, in_short(text) if short else page[1] + "\n" + text)
@@ -85,9 +91,10 @@ def show_in(page: Path, name: str, text: str) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("benchmarks", nargs="+", help="keys of params.yaml whose results are complete")
-    for benchmark in parser.parse_args().benchmarks:
-        publish(benchmark)
+    text = "benchmarks whose results are complete, or NAME of a table main_NAME over several benchmarks"
+    parser.add_argument("names", nargs="+", help=text)
+    for name in parser.parse_args().names:
+        publish(name)
 
 
 if __name__ == "__main__":

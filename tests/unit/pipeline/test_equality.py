@@ -5,13 +5,13 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from ctxgcd.errors import UserError
 from ctxgcd.pipeline import code, equality
+from tests.helpers.forked import programs
 from tests.helpers.places import ROOT
 
 ENTROPY = "ctxgcd.losses.entropy"
@@ -109,24 +109,22 @@ def test_the_command_declares_what_changed_since_a_revision(tmp_path: Path) -> N
     git("add", "--all")
     git("commit", "-q", "-m", "all")
 
-    def declare(*words: str) -> tuple[int, str]:
-        script = [sys.executable, "workflow/scripts/declare_equal.py", *words]
+    def call(*words: str) -> tuple[int, str]:
+        environment = os.environ | {"PYTHONPATH": str(place)}
         done = subprocess.run(
-            script, cwd=place, capture_output=True, text=True, env=os.environ | {"PYTHONPATH": str(place)}
+            [programs() / "python", *words], cwd=place, capture_output=True, text=True, env=environment
         )
         return done.returncode, done.stdout + done.stderr
 
-    def step() -> str:
-        program = "from ctxgcd.pipeline import code\nprint(code.training('simgcd').hash)"
-        return subprocess.run(
-            [sys.executable, "-c", program],
-            cwd=place,
-            capture_output=True,
-            text=True,
-            check=True,
-            env=os.environ | {"PYTHONPATH": str(place)},
-        ).stdout
+    def declare(*words: str) -> tuple[int, str]:
+        return call("workflow/scripts/declare_equal.py", *words)
 
+    def step() -> str:
+        status, output = call("step.py")
+        assert status == 0, output
+        return output
+
+    (place / "step.py").write_text("from ctxgcd.pipeline import code\nprint(code.training('simgcd').hash)\n")
     before = step()
     loss = place / "ctxgcd/losses/entropy.py"
     loss.write_text(loss.read_text() + "\nUNUSED = 1\n")

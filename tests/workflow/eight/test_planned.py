@@ -29,8 +29,8 @@ def test_demo_needs_no_data(tmp_path: Path) -> None:
     result = project.dry("demo")
     assert {benchmark for benchmark, _, _ in result.trainings} == {"fashion"}
     assert sum(row == "kmeans" for _, row, _ in result.trainings) == 5
-    # Six rows of the main table, two more of the ablation, and two more of the sensitivity.
-    assert len(result.trainings) == result.jobs["train"] == 6 * 5 + 2 * 3 + 2 * 3
+    # Six rows of the main table, two more of the ablation, and one more of the sensitivity.
+    assert len(result.trainings) == result.jobs["train"] == 6 * 5 + 2 * 3 + 3
 
 
 def test_one_table_plans_only_its_runs(tiny: Project) -> None:
