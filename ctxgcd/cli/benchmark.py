@@ -20,7 +20,7 @@ def add(commands: Commands) -> None:
         "fit the number of images, and its main table. Other lines and comments are kept.",
         [
             "ctxgcd benchmark flowers ~/pictures/flowers",
-            "ctxgcd benchmark flowers ~/pictures/flowers --labelled known.txt --like cub50_vit",
+            "ctxgcd benchmark flowers_vit ~/pictures/flowers --labelled known.txt --like cub50_vit",
         ],
     )
     parser.add_argument("name", metavar="NAME", help="the benchmark's name: letters, digits and _")
