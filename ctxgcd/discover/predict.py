@@ -7,18 +7,19 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import torch
 from torch import Tensor
 
 from ctxgcd.benchmarks.readers.own_images import misnamed, not_read
 from ctxgcd.discover import model as models
+from ctxgcd.discover.columns import PREDICTED
 from ctxgcd.discover.presets import cores
 from ctxgcd.errors import UserError
 from ctxgcd.images.pack import pack
 from ctxgcd.images.packed import left_out
 from ctxgcd.models.features import batches, outputs
-from ctxgcd.names import PREDICTED
 from ctxgcd.training.devices import borrowed_devices, make_deterministic
 from ctxgcd.training.load import open_cropper
 from ctxgcd.utils.progress import Progress
@@ -27,7 +28,7 @@ from ctxgcd.utils.progress import Progress
 def predict(
     model: Path, folder: Path, paths: Sequence[str], threshold: float | None, false_alarms: float | None
 ) -> tuple[pd.DataFrame, dict[str, Any]]:
-    """Return a row (names.PREDICTED) for each readable image, and facts; see api.predict."""
+    """Return a row (columns.PREDICTED) for each readable image, and facts; see api.predict."""
     made = models.load(model)
     by = "score" if made.reference is None else "similarity"
     if false_alarms is not None:
@@ -60,6 +61,6 @@ def predict(
                 yield rows
                 progress.add(len(rows))
 
-        table, _ = made.classified(kept(), [path for path in paths if path not in unreadable])
+        table = made.table(made.find(kept(), [path for path in paths if path not in unreadable], np.arange(images)))
     table["none_of_these"] = (table[by] < threshold).astype(int)
     return table[list(PREDICTED)], {"threshold": threshold, "by": by, "unreadable": misnamed(folder) | unreadable}

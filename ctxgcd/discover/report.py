@@ -12,6 +12,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from ctxgcd.discover.class_shapes import LEAST_IMAGES, halves, most_central, similar_pairs
+from ctxgcd.discover.classes import titled
 from ctxgcd.discover.model import FALSE_ALARMS, Model
 from ctxgcd.discover.sentences import EXPLANATION, FEW, on_estimate
 from ctxgcd.errors import UserError
@@ -78,8 +79,9 @@ def write_report(found: Discovered, facts: Mapping[str, Any], out: Path) -> None
 
 
 def _name(found: Discovered, c: int) -> str:
-    name = found.model.names[c]
-    return name if len(name) <= LONGEST else name[: LONGEST - 1] + "…"
+    name, numbers = found.model.names[c], found.model.numbers
+    name = name if len(name) <= LONGEST else name[: LONGEST - 1] + "…"
+    return titled(name, numbers[c]) if c < len(numbers) else name
 
 
 def _summary(facts: Mapping[str, Any], largest: str | None) -> list[str]:
@@ -95,6 +97,8 @@ def _summary(facts: Mapping[str, Any], largest: str | None) -> list[str]:
         *([f"New classes are numbered. The largest is {largest}; see the galleries."] if largest else []),
         *facts["check"]["said"],
         *([EXPLANATION] if "scores" in facts["check"] else []),
+        *facts.get("corrected", ()),
+        *facts.get("changed", ()),
         *facts["notes"],
     ]
 
