@@ -157,6 +157,8 @@ def _continued(
     corrected = {path: key for path in state.labels if path in there_now and (key := state.label_of(path))}
     labelled = {path: keys[name] for path, name in of.items() if path not in corrected}
     found = {**labelled, **corrected}
+    # A discovery without any label has no supervised terms.
+    values["supervised_weight"] = chosen(values["preset"], None, None, None)["supervised_weight"] if found else 0.0
     alive = [*state.alive, *(key for key in dict.fromkeys(keys.values()) if key not in state.alive)]
     wanted = len(alive) if classes is None else classes
     check_classes(wanted, {state.names.get(key, key) for key in found.values()}, len(paths) - len(found))

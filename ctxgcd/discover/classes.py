@@ -27,22 +27,25 @@ class Classes:
 
     Attributes:
         known: number of classes of the labels, which are the first ones.
-        names: names before corrections: of the labels, of a class made by hand, else the number.
+        names: names before corrections: of the labels, else the number.
         retired: numbers that belonged to classes of earlier results.
+        made: (name, key) of the classes that were made by hand, in this order.
     """
 
     known: int
     keys: Sequence[str]
     names: Sequence[str]
     retired: Sequence[str] = ()
+    made: Sequence[tuple[str, str]] = ()
 
     @classmethod
     def of(cls, record: dict[str, Any]) -> Classes:
         """Return the classes as stored by `stored`."""
-        return cls(record["known"], record["keys"], record["names"], record["retired"])
+        made = [(name, key) for name, key in record["made"]]
+        return cls(record["known"], record["keys"], record["names"], record["retired"], made)
 
     def stored(self) -> dict[str, Any]:
-        return {"known": self.known, "keys": [*self.keys], "names": [*self.names], "retired": [*self.retired]}
+        return asdict(self)
 
 
 @dataclass(frozen=True)

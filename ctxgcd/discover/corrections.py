@@ -91,7 +91,8 @@ class State:
         merged: class -> the class that it was merged into.
         labels: path -> class, of moved and confirmed images; `confirmed` are those of the latter.
         out: paths of images that were thrown out.
-        named: classes that were given a name; made: classes made by hand, with their first name.
+        named: classes that were given a name.
+        made: (name, class) of the classes that were made by hand; earlier: of those that had a number before the lines.
         without_effect: lines whose class or name does not exist any more.
     """
 
@@ -103,7 +104,8 @@ class State:
     confirmed: set[str] = field(default_factory=set)
     out: set[str] = field(default_factory=set)
     named: set[str] = field(default_factory=set)
-    made: dict[str, str] = field(default_factory=dict)
+    made: list[tuple[str, str]] = field(default_factory=list)
+    earlier: Sequence[tuple[str, str]] = ()
     without_effect: list[Line] = field(default_factory=list)
 
     def find(self, text: str) -> str | None:
@@ -170,9 +172,17 @@ class State:
         if key is None:
             if is_number(line.target):
                 self._class(line.target)
-            key = next(iter(free_numbers(self.names.values(), self.names)))
-            self.names[key] = self.made[key] = line.target
+            key = self._make(line.target)
         self._label(line.image, key)
+
+    def _make(self, name: str) -> str:
+        """Return the number of a new class: the one that the same line gave it in earlier results, else a free one."""
+        had = [key for other, key in self.earlier if other == name]
+        count = sum(other == name for other, _ in self.made)
+        key = had[count] if count < len(had) else next(iter(free_numbers(self.names.values(), self.names)))
+        self.names[key] = name
+        self.made.append((name, key))
+        return key
 
     def _confirm(self, line: Line) -> None:
         self._label(line.image, self._class(line.cls))
@@ -227,7 +237,7 @@ class State:
 def replayed(classes: Classes, lines: Iterable[Line]) -> State:
     """Return the state that the lines make of the classes of a model."""
     names = {key: key for key in classes.retired} | dict(zip(classes.keys, classes.names, strict=True))
-    state = State(names, classes.keys[: classes.known], list(classes.keys))
+    state = State(names, classes.keys[: classes.known], list(classes.keys), earlier=classes.made)
     for line in standing(lines):
         try:
             state.apply(line)

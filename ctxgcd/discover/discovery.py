@@ -27,11 +27,12 @@ from ctxgcd.discover.classes import Classes
 from ctxgcd.discover.found import Found
 from ctxgcd.discover.label import refreshed
 from ctxgcd.discover.model import Model
-from ctxgcd.discover.output import CORRECTIONS, Output
+from ctxgcd.discover.output import CORRECTIONS, Output, read_record
 from ctxgcd.discover.presets import cores, estimate_of, fitted
 from ctxgcd.discover.sentences import on_check
 from ctxgcd.discover.show import Pictures, write_shown
 from ctxgcd.discover.wanted import wanted_of
+from ctxgcd.errors import UserError
 from ctxgcd.images.pack import pack
 from ctxgcd.images.packed import left_out
 from ctxgcd.methods.build import method_of
@@ -80,12 +81,20 @@ def discover(request: Request) -> dict[str, Any]:
 
 
 def _standing(request: Request, output: Output, code: str) -> dict[str, Any] | None:
-    """Return the facts of the results in OUT if they are those of the request, without using OUT/work; else None."""
-    if facts := output.finished(code):
-        return facts
-    if request.continued and request.continued.unchanged:
-        return refreshed(request.continued.standing)
-    return None
+    """Return the facts of the results in OUT if they are those of the request, without using OUT/work; else None.
+
+    Raises UserError if other results replaced those from which the request continues.
+    """
+    if (again := request.continued) is None:
+        return output.finished(code)
+    standing = again.standing
+    if read_record(standing.out) != standing.record:
+        raise UserError(f"{standing.out} was changed by another call meanwhile; run the same command again")
+    if not again.unchanged:
+        return None
+    facts: dict[str, Any] = standing.record["facts"]
+    whole = all((standing.out / name).is_file() for name in standing.record["files"])
+    return facts if whole and facts["corrected"] == standing.state.said else refreshed(standing)
 
 
 @dataclass(frozen=True)

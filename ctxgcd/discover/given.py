@@ -27,9 +27,10 @@ def checked(out: Path, corrections: Sequence[str], undo: bool) -> Given:
     standing = Standing.of(out)
     if undo == bool(corrections):
         raise UserError("give corrections or --undo, such as new-5=sunflower, a corrections.csv or a predictions.csv")
-    files = [word for word in corrections if "=" not in word]
-    if len(files) > 1 or (files and len(corrections) > 1):
-        raise UserError(f"{files[0]!r} is neither NUMBER=NAME nor the only argument; give names or one file")
+    files = [word for word in corrections if "=" not in word or Path(word).is_file()]
+    if wrong := [word for word in files if len(corrections) > 1 or not Path(word).exists()]:
+        problem = "is not the only argument" if Path(wrong[0]).exists() else "is neither NUMBER=NAME nor a file"
+        raise UserError(f"{wrong[0]!r} {problem}; give names, such as new-5=sunflower, or one file")
     taken_in = standing.out / PREDICTIONS
     if not (files and taken_in.exists() and Path(files[0]).exists() and taken_in.samefile(files[0])):
         standing.refuse_edited()

@@ -153,19 +153,16 @@ class Output:
         """Return the facts of the results in OUT if they are complete and match this request and this code, else None.
 
         place, code: see `replaced`. Without a place, results whose place in OUT/work is there do not count, because it
-        has to be compared. The model from which others were continued is replaced by theirs, so they count with any
-        code and any place.
+        has to be compared.
         """
         held = self._held()
         if "files" not in held or not self._is_own(held):
             return None
         if not all((self.out / name).is_file() for name in held["files"]):
             return None
-        if FROM_MODEL not in self.request:
-            there = self.work / held["place"]
-            same = not there.exists() if place is None else there == place
-            if not (same and held["code"] == code):
-                return None
+        there = self.work / held["place"]
+        if held["code"] != code or (there.exists() if place is None else there != place):
+            return None
         facts: dict[str, Any] = held["facts"]
         return facts
 

@@ -32,16 +32,16 @@ class Standing:
 
     @classmethod
     def there(cls, out: Path) -> Standing | None:
-        """Return the results in OUT that can be corrected, or None."""
+        """Return the results in OUT that can be corrected, or None; completes a replacement that was killed."""
+        if (out / "work" / "complete").is_dir():
+            with FileLock(out / "work" / LOCK):
+                Output(out, {}).recover()
         record = read_record(out)
         return cls(out, record) if record.get("numbers") and (out / "model" / FOUND).is_file() else None
 
     @classmethod
     def of(cls, out: Path) -> Standing:
-        """Return the results in OUT, completely replaced if a call was killed. Raises UserError if there are none."""
-        if (out / "work" / "complete").is_dir():
-            with FileLock(out / "work" / LOCK):
-                Output(out, {}).recover()
+        """Return the results in OUT. Raises UserError if there are none."""
         if found := cls.there(out):
             return found
         if "files" in read_record(out):

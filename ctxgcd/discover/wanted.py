@@ -83,13 +83,12 @@ class WantedAgain(Wanted):
         return continued(method, Start(models.load(standing.model), rows, self.known, torch.tensor(before)))
 
     def named(self, assigned: pd.Series, classes: int) -> Classes:
-        earlier, state = self.continued.standing.classes, self.continued.standing.state
+        state = self.continued.standing.state
         sizes = np.bincount(assigned, minlength=classes)[len(self.order) :]
         keys = [*self.order, *numbered(sizes.tolist(), state.names.values(), state.names)]
-        first = dict(zip(earlier.keys, earlier.names, strict=True)) | state.made
-        names = [state.names.get(key, key) if c < self.known else first.get(key, key) for c, key in enumerate(keys)]
+        names = [state.names.get(key, key) if c < self.known else key for c, key in enumerate(keys)]
         used = [key for key in state.names if NUMBER.fullmatch(key) and key not in keys]
-        return Classes(self.known, keys, names, used)
+        return Classes(self.known, keys, names, used, state.made)
 
     def corrections(self, classes: Classes) -> State:
         return replayed(classes, self.continued.standing.lines)
