@@ -8,7 +8,6 @@ from pathlib import Path
 from ctxgcd import api
 from ctxgcd.cli.common import Commands, add_command, note, print_json
 from ctxgcd.names import counted
-from ctxgcd.utils.user_tables import listed
 
 
 def add(commands: Commands) -> None:
@@ -34,6 +33,8 @@ def add(commands: Commands) -> None:
 
 
 def _call(arguments: argparse.Namespace) -> None:
+    from ctxgcd.utils.user_tables import listed
+
     done = api.sort(arguments.out, arguments.folder, link=arguments.link, undo=arguments.undo)
     if done["absent"]:
         note(f"{counted(len(done['absent']), 'image')} not found and skipped: {listed(done['absent'])}")

@@ -17,7 +17,7 @@ from ctxgcd.discover.found import FILE as FOUND
 from ctxgcd.discover.found import classes_of
 from ctxgcd.discover.output import CORRECTIONS, FROM_MODEL, LOCK, MADE, PREDICTIONS, Output, read_record
 from ctxgcd.errors import UserError
-from ctxgcd.utils.files import file_sha256
+from ctxgcd.utils.files import file_sha256, on_disk
 
 
 @dataclass(frozen=True)
@@ -33,11 +33,12 @@ class Standing:
     @classmethod
     def there(cls, out: Path) -> Standing | None:
         """Return the results in OUT that can be corrected, or None; completes a replacement that was killed."""
-        if (out / "work" / "complete").is_dir():
-            with FileLock(out / "work" / LOCK):
-                Output(out, {}).recover()
-        record = read_record(out)
-        return cls(out, record) if record.get("numbers") and (out / "model" / FOUND).is_file() else None
+        with on_disk(out):
+            if (out / "work" / "complete").is_dir():
+                with FileLock(out / "work" / LOCK):
+                    Output(out, {}).recover()
+            record = read_record(out)
+            return cls(out, record) if record.get("numbers") and (out / "model" / FOUND).is_file() else None
 
     @classmethod
     def of(cls, out: Path) -> Standing:

@@ -26,7 +26,7 @@ def page_of(out: Path, to: Path, classes: np.ndarray, names: list[str], known: i
     predictions["margin"], predictions["second"] = predictions["confidence"] / 2, names[0]
     features = np.random.default_rng(0).normal(size=(len(classes), 8)).astype(np.float32)
     features /= np.linalg.norm(features, axis=1, keepdims=True)
-    made = replace(models.load(out / "model"), names=names, known=known)
+    made = replace(models.load(out / "model"), names=names, known=known, numbers=())
     [store] = out.glob("work/images-*/images.npz")
     sizes = np.bincount(classes, minlength=len(names))
     facts = FACTS | {
