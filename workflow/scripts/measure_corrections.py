@@ -122,7 +122,7 @@ def text(rows: Mapping[str, Mapping[str, Any]], moved: int) -> str:
         f"species ({moved} moved, {CORRECTED - moved} confirmed), {NAMED} classes named and one pair merged. "
         "Clustering accuracy (v2, percent), All / Old / New, one seed. All changes by "
         f"{gain('continued', 'every')} points, and on the {others} photographs that were not corrected by "
-        f"{gain('continued', 'others')}; continued without the {CORRECTED} photographs, by "
+        f"{gain('continued', 'others')}; continued with the names and the merged pair alone, by "
         f"{gain('merged', 'others')} there.",
         "",
         f"| | classes | all {every} | the {others} that were not corrected |",
@@ -133,7 +133,7 @@ def text(rows: Mapping[str, Mapping[str, Any]], moved: int) -> str:
         ),
         "",
         "Measured by `workflow/scripts/measure_corrections.py` (all figures: `docs/measured/corrections.csv`): commit "
-        f"{first['commit']}, {first['device']}, torch {first['torch']}.",
+        f"{first['commit'][:7]}, {first['device']}, torch {first['torch']}.",
     ]
     return "\n".join(lines)
 
