@@ -87,6 +87,7 @@ def _call(arguments: argparse.Namespace) -> None:
     before = f"known before: {found['known']}" if found["known"] else f"no labels: all {found['K']} classes are new"
     classes = f"{counted(found['found'], 'class')}; {before}"
     print(f"{counted(unlabelled, 'image', 'unlabelled')} in {classes}")
-    for line in (*on_estimate(found), *found["check"]["said"], *found["corrected"], *found["changed"]):
+    checked = [] if found["changed"] else found["check"]["said"]  # it is one of the discovery that is continued
+    for line in (*on_estimate(found), *checked, *found["corrected"], *found["changed"]):
         print(line)
     print(f"report: {arguments.out / 'report.html'}; predictions: {arguments.out / 'predictions.csv'}")

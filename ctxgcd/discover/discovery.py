@@ -139,7 +139,7 @@ class _Work:
         for line in smaller:
             print(f"note: {line}", flush=True)
         split_hash = content_hash([digest, split.to_csv()])
-        trained_by = reached(*TRAINING_CODE, *classes_of(v["method"])).hash
+        trained_by = reached(*TRAINING_CODE, *wanted.code, *classes_of(v["method"])).hash
         own = identity(parameters, split_hash, trained_by)
         state = self.out.folder(place / f"run-{own}")
         if facts := self.out.finished(self.code, state):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pandas as pd
@@ -35,6 +35,7 @@ class Wanted:
         origin: parameters that name where a continued training starts.
         source: how K is known, if it is not estimated or given by this call.
         checked: the result of an earlier check on the labels.
+        code: modules of the training in addition to those of every training.
     """
 
     split: pd.DataFrame
@@ -44,6 +45,7 @@ class Wanted:
     origin: Mapping[str, str] = field(default_factory=dict)
     source: str | None = None
     checked: dict[str, Any] | None = None
+    code: ClassVar[Sequence[str]] = ()
 
     def method(self, method: Any) -> Any:
         """Return the method that is trained."""
@@ -69,6 +71,8 @@ class Wanted:
 @dataclass(frozen=True)
 class WantedAgain(Wanted):
     """A discovery that continues from the results in OUT; `order` are the classes (keys) by id, without added ones."""
+
+    code = ("ctxgcd.discover.continuation",)
 
     continued: Continued = field(kw_only=True)
     order: Sequence[str] = field(kw_only=True)
