@@ -139,7 +139,10 @@ def discover(
             in `folder` are the classes of their images, except `unlabelled` and `new-1`, `new-2`, ...; None: no image
             has a label, all classes are new, and `classes` is required.
         out: a new folder, or the folder of a discovery. The same interrupted discovery is resumed; the results of
-            another one are overwritten when the new results are complete.
+            another one are overwritten when the new results are complete. From results with corrections (`label`), the
+            discovery continues: it starts from their model, moved and confirmed images are labels, images that were
+            thrown out do not take part, new images of `folder` do, classes keep their numbers, and arguments that are
+            not given are those of these results: the labels, the number of classes, and all values of the training.
         classes: number of known and new classes together; `auto` estimates it.
         preset: quick or long; named training values.
         backbone: efficientnet_lite0, dino_vitb16, dinov2_vits14_focus or, with `weights`, any timm model; default: set
@@ -156,10 +159,13 @@ def discover(
         `few` (number of new classes with fewer than 3 images), `threshold` (of `predict`), `check` (the result of the
         check on the labels: `scores` of this method and of clusterings with half of the labelled classes hidden,
         `images`, `classes`, `hidden`, `hidden_images`, or `skipped`, the reason; and `said`, sentences), `notes`
-        (sentences on skipped images) and `adapted` (sentences on values that were reduced for few images).
+        (sentences on skipped images), `adapted` (sentences on values that were reduced for few images), `corrected`
+        and `changed` (sentences on the corrections, and on images that moved from class to class since the results
+        from which the discovery continued).
 
     Raises:
-        UserError: an argument is invalid, or `out` cannot be written.
+        UserError: an argument is invalid, predictions.csv was edited and not taken in by `label`, or `out` cannot be
+            written.
     """
     from ctxgcd.discover.checks import checked_request
 
@@ -180,6 +186,55 @@ def discover(
     return discovery.discover(request)
 
 
+def label(out: Path | str, *corrections: Path | str, undo: bool = False) -> dict[str, Any]:
+    """Correct the results of a discovery: name, merge, move, confirm or throw out; nothing is trained.
+
+    predictions.csv, report.html and the names that `predict` and `export` give are updated at once. The lines are added
+    to corrections.csv in `out`, where a later one wins.
+
+    Args:
+        out: the folder of a discovery.
+        corrections: `new-5=sunflower` names a class, `new-2,new-7=leopard` also merges new-2 into new-7. Or one file: a
+            CSV with the columns action, image, class, target (actions: name, merge, move, confirm, out, undo), an
+            edited predictions.csv, or a CSV with path and class of images to move.
+        undo: take back the last correction that is not taken back yet, instead.
+
+    Returns:
+        The values that `discover` returns, for the corrected results.
+
+    Raises:
+        UserError: a correction is impossible, then none is added; or predictions.csv was edited and is not given.
+    """
+    from ctxgcd.discover.given import checked
+
+    given = checked(Path(out), [str(word) for word in corrections], undo)
+    from ctxgcd.discover import label as labelling  # imports torch, after all checks
+
+    return labelling.label(given)
+
+
+def sort(out: Path | str, folder: Path | str, *, link: bool = False, undo: bool = False) -> dict[str, Any]:
+    """Copy the images of a discovery into one folder for each class; no file is overwritten.
+
+    Args:
+        out: the folder of a discovery.
+        folder: the folder for the folders of the classes, outside the folder of the images. Its file sorted.csv lists
+            what was written.
+        link: make symbolic links instead of copies.
+        undo: delete the files of this list instead, if their size and SHA-256 are those of the list.
+
+    Returns:
+        `images`, `classes` (numbers of files and folders written or there), `kept` (paths that `undo` kept, because
+        they were changed) and `absent` (images that are not in their folder any more).
+
+    Raises:
+        UserError: a folder cannot be used, or predictions.csv was edited and not taken in by `label`.
+    """
+    from ctxgcd.discover import sort as sorting
+
+    return sorting.undone(Path(folder)) if undo else sorting.sort(Path(out), Path(folder), link=link)
+
+
 def predict(
     model: Path | str, folder: Path | str, *, threshold: float | None = None, false_alarms: float | None = None
 ) -> tuple[pd.DataFrame, dict[str, Any]]:
@@ -194,9 +249,9 @@ def predict(
             default: 0.01. The threshold is this quantile of the similarities between training images.
 
     Returns:
-        A row for each readable image (path, class, name, confidence, nearest, score, similarity, none_of_these as 0 or
-        1), and {threshold, by, unreadable: path -> reason}. Models of earlier versions have no similarity: `by`, the
-        column that is compared with the threshold, is then score.
+        A row for each readable image (path, class, name, number, confidence, nearest, score, similarity, none_of_these
+        as 0 or 1), and {threshold, by, unreadable: path -> reason}. Models of earlier versions have no similarity:
+        `by`, the column that is compared with the threshold, is then score.
 
     Raises:
         UserError: the model or the folder cannot be used.

@@ -81,5 +81,8 @@ def features(
             if unreadable:
                 print(f"note: {counted(len(unreadable), 'image')} cannot be read: {listed(unreadable)}", flush=True)
             kept = trunk_outputs(trunk, cropper, parameters["precision"], "features")
-            rows = made.classified(kept, read)[1] if model else normalize(torch.cat([*kept]).float(), dim=1)
-    return rows.cpu().numpy(), read
+            if model:
+                rows = made.find(kept, read, np.arange(len(read))).features
+            else:
+                rows = normalize(torch.cat([*kept]).float(), dim=1).cpu().numpy()
+    return rows, read

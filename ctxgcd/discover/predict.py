@@ -6,18 +6,19 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
 from ctxgcd.discover import model as models
+from ctxgcd.discover.columns import PREDICTED
 from ctxgcd.discover.features import device_for_images, packed, trunk_outputs
 from ctxgcd.errors import UserError
-from ctxgcd.names import PREDICTED
 
 
 def predict(
     model: Path, folder: Path, paths: Sequence[str], threshold: float | None, false_alarms: float | None
 ) -> tuple[pd.DataFrame, dict[str, Any]]:
-    """Return a row (names.PREDICTED) for each readable image, and facts; see api.predict."""
+    """Return a row (columns.PREDICTED) for each readable image, and facts; see api.predict."""
     made = models.load(model)
     by = "score" if made.reference is None else "similarity"
     if false_alarms is not None:
@@ -33,6 +34,7 @@ def predict(
     p = made.parameters
     with device_for_images() as device, packed(folder, paths, p, device) as (cropper, read, unreadable):
         made = made.to(device)
-        table, _ = made.classified(trunk_outputs(made.backbone.trunk, cropper, p["precision"], "classified"), read)
+        kept = trunk_outputs(made.backbone.trunk, cropper, p["precision"], "classified")
+        table = made.table(made.find(kept, read, np.arange(len(read))))
     table["none_of_these"] = (table[by] < threshold).astype(int)
     return table[list(PREDICTED)], {"threshold": threshold, "by": by, "unreadable": unreadable}

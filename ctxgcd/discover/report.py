@@ -14,6 +14,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from ctxgcd.discover.class_shapes import LEAST_IMAGES, halves, most_central, similar_pairs
+from ctxgcd.discover.classes import titled
 from ctxgcd.discover.model import FALSE_ALARMS, Model
 from ctxgcd.discover.sentences import EXPLANATION, FEW, on_estimate
 from ctxgcd.errors import UserError
@@ -49,7 +50,7 @@ class Discovered:
     """The results of a discovery.
 
     Attributes:
-        table: table of Model.classified, one row for each unlabelled image.
+        table: table of Model.table, one row for each unlabelled image.
         features: float32 [n, d], the features of these images.
         ids: ids of these images in the packed `store`.
         folder: the folder of the images, relative to that of the results.
@@ -61,6 +62,22 @@ class Discovered:
     ids: NDArray[np.int64]
     store: Path
     folder: str
+
+    @cached_property
+    def keys(self) -> list[str]:
+        """The number of each class, else its name, by which corrections know it."""
+        return [number or name for number, name in zip(self.model.numbers, self.model.names, strict=True)]
+
+    @cached_property
+    def titles(self) -> list[str]:
+        """The name of each class, shortened, with its number if it has another name."""
+        short = [name if len(name) <= LONGEST else name[: LONGEST - 1] + "…" for name in self.model.names]
+        return [titled(name, number) for name, number in zip(short, self.model.numbers, strict=True)]
+
+    @cached_property
+    def merged(self) -> list[bool]:
+        """Whether each class was merged into another one."""
+        return [c != into for c, into in enumerate(self.model.into or range(len(self.model.names)))]
 
     @cached_property
     def sizes(self) -> NDArray[np.int64]:
@@ -92,7 +109,7 @@ def write_report(found: Discovered, facts: Mapping[str, Any], out: Path) -> None
     known = found.model.known
     new = [c for c in found.classes if c >= known]
     sections = [
-        Section("Summary", [Notes(_summary(facts, found.model.names[new[0]] if new else None)), _classes(found)]),
+        Section("Summary", [Notes(_summary(facts, found.titles[new[0]] if new else None)), _classes(found)]),
         Section("New classes", [Notes([NEW, CORRECT]), _gallery(found, new)] if new else [Notes(["No images."])]),
         *([Section("Known classes", [_gallery(found, [c for c in found.classes if c < known])])] * bool(known)),
         Section("Classes to look at", [*_pairs(found), *_divided(found)]),
@@ -107,10 +124,14 @@ def write_report(found: Discovered, facts: Mapping[str, Any], out: Path) -> None
 
 def _all_images(found: Discovered, store: Packed) -> AllImages:
     rows = found.table.iloc[found.order]
-    place = {name: c for c, name in enumerate(found.model.names)}
+    last = sorted(range(len(found.keys)), key=lambda c: not found.merged[c])  # a merged class may have the same name
+    place = {found.model.names[c]: c for c in last}
     data = {
         "base": "".join(f"{quote(part)}/" for part in found.folder.split("/")),
-        "classes": [{"name": name, "known": c < found.model.known} for c, name in enumerate(found.model.names)],
+        "classes": [
+            {"key": key, "name": name, "merged": merged}
+            for key, name, merged in zip(found.keys, found.model.names, found.merged, strict=True)
+        ],
         "images": {
             "path": rows["path"].tolist(),
             "of": rows["class"].tolist(),
@@ -119,11 +140,6 @@ def _all_images(found: Discovered, store: Packed) -> AllImages:
         },
     }
     return all_images(data, lambda number: store[int(found.ids[found.order[number]])])
-
-
-def _name(found: Discovered, c: int) -> str:
-    name = found.model.names[c]
-    return name if len(name) <= LONGEST else name[: LONGEST - 1] + "…"
 
 
 def _summary(facts: Mapping[str, Any], largest: str | None) -> list[str]:
@@ -139,6 +155,8 @@ def _summary(facts: Mapping[str, Any], largest: str | None) -> list[str]:
         *([f"New classes are numbered. The largest is {largest}; see the galleries."] if largest else []),
         *facts["check"]["said"],
         *([EXPLANATION] if "scores" in facts["check"] else []),
+        *facts.get("corrected", ()),
+        *facts.get("changed", ()),
         *facts["notes"],
     ]
 
@@ -147,7 +165,7 @@ def _classes(found: Discovered) -> Grid:
     sizes = found.sizes
     lines = [
         [
-            Cell(_name(found, c)),
+            Cell(found.titles[c]),
             Cell("known" if c < found.model.known else "new"),
             Cell(f"{sizes[c]:,}", share=sizes[c] / sizes.max()),
             Cell("–" if (mean := _mean_confidence(found, c)) is None else f"{100 * mean:.0f}"),
@@ -173,7 +191,7 @@ def _gallery(found: Discovered, classes: Sequence[int]) -> Cards:
         every = range(start, start + len(rows))
         cards.append(
             Card(
-                found.model.names[c],
+                found.titles[c],
                 [
                     counted(len(rows), "unlabelled image"),
                     *([] if mean is None else [f"mean confidence {mean:.0%}"]),
@@ -187,7 +205,7 @@ def _gallery(found: Discovered, classes: Sequence[int]) -> Cards:
                 every=every if len(rows) > TYPICAL else range(0),
             )
         )
-    return Cards(cards, found.model.names)
+    return Cards(cards, found.titles)
 
 
 def _numbers(found: Discovered, rows: Sequence[int] | NDArray[np.int64]) -> list[int]:
@@ -206,7 +224,7 @@ def _pairs(found: Discovered) -> list[Block]:
     pairs = similar_pairs(found.features, classes, found.model.known)[:TO_LOOK_AT]
     for pair in pairs:
         both = (pair.first, pair.second)
-        names = [_name(found, c) for c in both]
+        names = [found.titles[c] for c in both]
         sizes = [f"{found.sizes[c]:,}" for c in both]
         lines.append([Cell(text) for text in (*names, *sizes, f"{pair.cosine:.3f}")])
         if len(cards) < PICTURED:
@@ -217,14 +235,14 @@ def _pairs(found: Discovered) -> list[Block]:
     if not lines:
         return []
     both_new = (pair for pair in pairs if min(pair.first, pair.second) >= found.model.known)
-    example = next((f"{found.model.names[pair.second]},{found.model.names[pair.first]}" for pair in both_new), "")
+    example = next((f"{found.keys[pair.second]},{found.keys[pair.first]}" for pair in both_new), "")
     note = (
         "The most similar mean features of two classes, at least one of them new. If the images of a pair show one "
         f"kind, give both classes the same name: below{example and f', or with `ctxgcd label OUT {example}=NAME`'}. Or "
         "run the discovery with a smaller --classes."
     )
     head = ["Class", "Other class", "Images", "Images of the other", "Cosine"]
-    return [Grid("Classes that look like one", head, lines, 2, [note]), Cards(cards, found.model.names)]
+    return [Grid("Classes that look like one", head, lines, 2, [note]), Cards(cards, found.titles)]
 
 
 def _divided(found: Discovered) -> list[Block]:
@@ -244,7 +262,7 @@ def _divided(found: Discovered) -> list[Block]:
     lines: list[list[Cell]] = []
     cards: list[Card] = []
     for one in divided[:TO_LOOK_AT]:
-        name, cosine = _name(found, one.number), f"{one.cosine:.3f}"
+        name, cosine = found.titles[one.number], f"{one.cosine:.3f}"
         lines.append([Cell(text) for text in (name, f"{len(one.larger):,}", f"{len(one.smaller):,}", cosine)])
         if len(cards) < PICTURED:
             halves_of = [_central(found, "Larger half", one.larger), _central(found, "Smaller half", one.smaller)]
@@ -256,7 +274,7 @@ def _divided(found: Discovered) -> list[Block]:
         "move some images of one kind to a new class, or run the discovery with a larger --classes."
     )
     head = ["Class", "Images of the larger half", "Images of the smaller half", "Cosine"]
-    return [Grid("Classes that look like several", head, lines, 1, [note]), Cards(cards, found.model.names)]
+    return [Grid("Classes that look like several", head, lines, 1, [note]), Cards(cards, found.titles)]
 
 
 def _map(found: Discovered, store: Packed) -> Block:
@@ -271,7 +289,7 @@ def _map(found: Discovered, store: Packed) -> Block:
     return embedding(
         points,
         rows["path"].tolist(),
-        {"class": [_name(found, c) for c in rows["class"]], "kind": kind, "confidence": _steps(rows["confidence"])},
+        {"class": [found.titles[c] for c in rows["class"]], "kind": kind, "confidence": _steps(rows["confidence"])},
         f"{len(shown):,}{few} unlabelled images (t-SNE of their features): similar images are close to each other. "
         "Circles: known classes, triangles: new classes.",
         triangle=[word == "new" for word in kind],

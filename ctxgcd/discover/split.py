@@ -55,6 +55,11 @@ def read_labels(file: Path, folder: Path, paths: Sequence[str]) -> tuple[dict[st
             missing image; or no image has a label.
     """
     table = read_table(file, "path,class")
+    if table.has("confidence") and table.has("nearest"):
+        raise UserError(
+            f"{file} is a predictions.csv, not a file of labels; take your changes of it in with `ctxgcd label OUT "
+            f"{file}`"
+        )
     if len(named := table.has(*CLASS, NAME)) > 1:
         raise UserError(
             f"{file} has several columns that may contain class names: {' and '.join(named)}; keep only one and rename "
@@ -172,14 +177,16 @@ def _relative(path: str, folder: Path) -> str:
     return path
 
 
-def make_split(paths: Sequence[str], labels: Mapping[str, str]) -> pd.DataFrame:
+def make_split(paths: Sequence[str], labels: Mapping[str, str], order: Sequence[str] | None = None) -> pd.DataFrame:
     """Return the split of all images: one part, class ids by sorted names of known classes, -1 for unlabelled images.
+
+    order: the classes by id, if their names are not sorted.
 
     A class without labelled images in `paths`, because none can be read, is not known. Without labels, all images are
     unlabelled.
     """
     of = [labels.get(path, "") for path in paths]
-    ids = {name: number for number, name in enumerate(sorted(set(of) - {""}))}
+    ids = {name: number for number, name in enumerate(sorted(set(of) - {""}) if order is None else order)}
     split = as_manifest(paths, [ids.get(name, -1) for name in of], of, ["train"] * len(paths))
     split["role"] = ["labelled" if name else "unlabelled" for name in of]
     labelled = int((split["role"] == "labelled").sum())

@@ -24,8 +24,9 @@ class AllImages:
     Attributes:
         sheets: data URIs of sprite sheets of PER_SHEET images each; the last one may have fewer.
         data: what the script reads: `base`, the URL of the images' folder, relative to the page; `classes`, a list of
-            {name, known}; `images`, with lists of the `path`, `of` and `second` (the class and the second most likely
-            one, places in `classes`) and `confidence` (percent) of each image; and what `all_images` adds.
+            {key, name, merged}, what corrections call it, its name, and whether it was merged into another one;
+            `images`, with lists of the `path`, `of` and `second` (the class and the second most likely one, places in
+            `classes`) and `confidence` (percent) of each image; and what `all_images` adds.
     """
 
     sheets: Sequence[str]

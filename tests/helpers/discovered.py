@@ -45,7 +45,8 @@ def write_discovered(root: Path, images: Mapping[str, int], names: Sequence[str]
     (root / "model").mkdir()
     kept = ROOT / "tests/discover_model_v2/model.pt.xz"
     (root / "model" / models.MODEL).write_bytes(lzma.decompress(kept.read_bytes()))
-    model = replace(models.load(root / "model"), names=names, known=known)
+    numbers = [name if c >= known else "" for c, name in enumerate(names)]
+    model = replace(models.load(root / "model"), names=names, known=known, numbers=numbers, into=())
     falling = np.linspace(0.9, 0.4, len(paths))
     table = pd.DataFrame(
         {

@@ -2,7 +2,9 @@
 // All images of the classes: thumbnails, one image enlarged, and corrections, which can be downloaded.
 {
   const { id, base, per_line, per_sheet, classes, images } = JSON.parse(document.getElementById("all-images").textContent);
-  const names = classes.map(({ name }) => name);
+  // A class is known by its key, its number or the name of a known class; it is called by its name.
+  const keys = classes.map(({ key }) => key);
+  const before = new Map(classes.map(({ key, name }) => [key, name]));
   const [viewer, bar, list] = [".viewer", ".corrections", "#class-names"].map((of) => document.querySelector(of));
   const target = viewer.querySelector("input");
 
@@ -47,19 +49,19 @@
   // Corrections: lines of corrections.csv, at most one for each image and one for each class.
   let lines = [];
   const key = `ctxgcd-corrections-${id}`;
-  const classOf = (number) => names[images.of[number]];
+  const classOf = (number) => keys[images.of[number]];
   const lineOf = (number) => lines.find(({ image }) => image === images.path[number]);
-  const given = (own) => lines.find((line) => line.action === "name" && line.class === own)?.target ?? own;
+  const given = (own) => lines.find((line) => line.action === "name" && line.class === own)?.target ?? before.get(own) ?? own;
   const final = (own) => {
     const merged = lines.find((line) => line.action === "merge" && line.class === own);
     return merged ? final(merged.target) : own;
   };
   const shown = (own) => given(final(own));
-  const existing = () => [...names, ...lines.flatMap(({ action, target }) => (action === "move" ? [target] : []))];
-  // The class that a text names: an existing one, by its own name or the one given here, or else a new one.
+  const existing = () => [...keys.filter((_, place) => !classes[place].merged), ...lines.flatMap(({ action, target }) => (action === "move" ? [target] : []))];
+  // The class that a text names: an existing one, by its key or its name, or else a new one.
   const clean = (text) => text.trim().normalize("NFC");
   const meant = (text) => {
-    const own = existing().find((name) => name === text) ?? names.find((name) => given(name) === text);
+    const own = existing().find((own) => own === text) ?? existing().find((own) => given(own) === text);
     return own === undefined ? text : final(own);
   };
   const isMissing = (name) => /^new-\d+$/.test(name) && !existing().includes(name);
@@ -74,9 +76,10 @@
     const wanted = meant(text);
     const line = { image: "", class: own, target: wanted };
     if (text === shown(own)) return;
-    if (!text || text === own) {
+    if (!text || text === own || text === before.get(own)) {
       remove(line);
-      draw(`${own} has no other name.`);
+      if ((text || own) !== before.get(own)) lines.push({ action: "name", ...line, target: own });
+      draw(shown(own) === own ? `${own} has no other name.` : `${own} is called ${shown(own)}.`);
     } else if (wanted === final(own)) {
       draw(`${own} and ${text} are one class already.`);
     } else if (isMissing(wanted)) {
@@ -106,7 +109,7 @@
   // The whole page as the corrections have it.
   const draw = (message = "") => {
     for (const article of document.querySelectorAll("article[data-class]")) {
-      const own = names[article.dataset.class];
+      const own = keys[article.dataset.class];
       const now = shown(own);
       const [heading, input] = [article.querySelector("h4"), article.querySelector("input")];
       heading.textContent = now === own ? own : final(own) === own ? `${now} (${own})` : `${own}: merged into ${now}`;
@@ -174,7 +177,7 @@
     image.src = source;
     link.href = source;
     viewer.querySelector("#viewer-path").textContent = images.path[number];
-    const share = `${shown(classOf(number))} (${images.confidence[number]}%), or ${shown(names[images.second[number]])}`;
+    const share = `${shown(classOf(number))} (${images.confidence[number]}%), or ${shown(keys[images.second[number]])}`;
     viewer.querySelector(".facts").replaceChildren(...[share, `${at + 1} of ${among.length}`, marked(number)].filter(Boolean).map((text) => {
       const span = document.createElement("span");
       span.textContent = text;
@@ -233,11 +236,11 @@
   });
 
   for (const button of document.querySelectorAll("[data-merge]")) {
-    const [from, to] = button.dataset.merge.split(" ").map((place) => names[place]);
+    const [from, to] = button.dataset.merge.split(" ").map((place) => keys[place]);
     button.addEventListener("click", () => rename(from, shown(to)));
   }
   for (const input of document.querySelectorAll(".naming input")) {
-    input.addEventListener("change", () => rename(names[input.closest("article").dataset.class], clean(input.value)));
+    input.addEventListener("change", () => rename(keys[input.closest("article").dataset.class], clean(input.value)));
   }
 
   for (const pictures of document.querySelectorAll("[data-images]")) fill(pictures, pictures.dataset.images.split(" "));

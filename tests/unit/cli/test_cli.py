@@ -122,7 +122,7 @@ def test_a_default_that_the_other_row_does_not_read_is_shown(params: Params) -> 
     assert differences(params, "kmeans", "gcd", "cub")["loss_group"] == (None, 0)
 
 
-LISTED = "discover, predict, export, convert, evaluate, benchmark, diff, completion"
+LISTED = "discover, label, sort, predict, export, convert, evaluate, benchmark, diff, completion"
 
 
 @pytest.mark.parametrize(
@@ -159,7 +159,8 @@ def test_version_and_help() -> None:
         assert f"\n    {name}" in shown.stdout
 
 
-TRAINS = ("discover", "predict", "export")  # their examples are minutes of work; test_discover.py runs small ones
+# Their examples need a discovery, which is minutes of work; tests/unit/discover runs small ones.
+TRAINS = ("discover", "label", "sort", "predict", "export")
 QUICK = [command for command in COMMANDS if command.__name__.rpartition(".")[2] not in TRAINS]
 
 

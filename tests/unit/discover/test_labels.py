@@ -145,7 +145,7 @@ def test_labels_as_spreadsheets_save_them(place: Place, text: str) -> None:
 
 
 def test_predictions_of_discover_are_refused_as_labels(place: Place, out: Path, tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=r"in predictions.csv, name has the names and class has numbers"):
+    with pytest.raises(UserError, match=r"predictions.csv is a predictions.csv, not a file of labels; take"):
         place.discover(str(tmp_path / "out"), labels=out / "predictions.csv")
     assert not (tmp_path / "out").exists()
 

@@ -30,7 +30,7 @@ def page_of(out: Path, to: Path, classes: np.ndarray, names: list[str], known: i
     predictions["margin"], predictions["second"] = predictions["confidence"] / 2, names[0]
     features = np.random.default_rng(0).normal(size=(len(classes), 8)).astype(np.float32)
     features /= np.linalg.norm(features, axis=1, keepdims=True)
-    made = replace(models.load(out / "model"), names=names, known=known)
+    made = replace(models.load(out / "model"), names=names, known=known, numbers=[""] * len(names), into=())
     [store] = out.glob("work/images-*/images.npz")
     ids = np.arange(len(classes)) % 40
     write_report(
@@ -122,7 +122,7 @@ def test_every_image_has_a_number_in_the_order_of_classes_and_scores(tmp_path: P
     assert data["images"]["of"] == [images[path] for path in paths]
     assert data["images"]["second"] == [(images[path] + 1) % 4 for path in paths]
     assert data["images"]["confidence"][-3:] == [90, 89, 89]
-    assert data["classes"] == [{"name": name, "known": c < 2} for c, name in enumerate(names)]
+    assert data["classes"] == [{"key": name, "name": name, "merged": False} for name in names]
     assert data["base"] == "../photos/"
     sheets = re.findall(r'class="sheet">(.*?)</script>', page)
     assert [Image.open(io.BytesIO(base64.b64decode(uri.partition(",")[2]))).size for uri in sheets] == [
