@@ -12,6 +12,7 @@ import pandas as pd
 
 from ctxgcd.benchmarks.readers.own_images import left_out_of
 from ctxgcd.benchmarks.readers.reader import as_manifest
+from ctxgcd.discover.classes import is_number
 from ctxgcd.errors import UserError, closest, shown
 from ctxgcd.names import counted
 from ctxgcd.utils.user_tables import (
@@ -31,7 +32,7 @@ from ctxgcd.utils.user_tables import (
 SUGGESTED = 5000  # maximum number of paths that are searched for a suggestion
 LISTED = 3  # missing images in one message
 FOLDERS = "folders"  # instead of a file of labels: the names of folders
-WITHOUT_LABEL = re.compile(r"unlabell?ed|new-\d+", re.IGNORECASE)  # folders; `ctxgcd discover` calls new classes new-1
+UNLABELLED = re.compile(r"unlabell?ed", re.IGNORECASE)  # a folder
 
 
 def stamp(folder: Path, paths: Sequence[str]) -> str:
@@ -75,6 +76,11 @@ def read_labels(file: Path, folder: Path, paths: Sequence[str]) -> tuple[dict[st
     given = given.assign(path=_below(folder, given["path"]))
     one, forms = in_one_form(given["class"].unique().tolist())
     notes += [f"{file.name}: {line}" for line in forms]
+    if number := next(filter(is_number, one.values()), None):
+        raise UserError(
+            f"{file} has the class {shown(number)}, which is the number of a new class; to correct the results of a "
+            f"discovery, run `ctxgcd label OUT {file}`; for a class of your own, give it another name"
+        )
     own = spelled(given["path"], paths, str(folder))
     given = given.assign(path=given["path"].map(lambda path: own.get(path, path)), **{"class": given["class"].map(one)})
     once = Table(table.name, given).once("path").rows
@@ -109,10 +115,11 @@ def read_labels(file: Path, folder: Path, paths: Sequence[str]) -> tuple[dict[st
 def labels_of_folders(folder: Path, paths: Sequence[str]) -> tuple[dict[str, str], list[str]]:
     """Return path -> class name by the folders directly in `folder`, and notes.
 
-    Images directly in `folder`, and those in a folder WITHOUT_LABEL, have no label. Raises UserError if none has one.
+    Images directly in `folder`, in a folder UNLABELLED, or in one with the number of a new class have no label. Raises
+    UserError if no image has one.
     """
     tops = {path: path.partition("/")[0] for path in paths if "/" in path}
-    without = sorted({top for top in tops.values() if WITHOUT_LABEL.fullmatch(top)})
+    without = sorted({top for top in tops.values() if UNLABELLED.fullmatch(top) or is_number(top)})
     one, notes = in_one_form(sorted(set(tops.values()) - set(without)))
     labels = {path: one[top] for path, top in tops.items() if top in one}
     if not labels:

@@ -303,3 +303,28 @@ def test_corrections_stay_until_they_are_undone(page: Page, report: Path) -> Non
         assert status(page) == f"The last correction is taken back. {left} correction{'s' * (left != 1)}."
     assert page.run(f'document.querySelector("{card(2)} h4").textContent') == "new-1"
     assert page.run("localStorage.length") == 0
+
+
+@pytest.mark.parametrize("width", [DESK, PHONE])
+def test_a_class_with_a_name_is_corrected_by_its_number(chromium: Page, tmp_path: Path, width: int) -> None:
+    images = {f"{c}/{number}.jpg": c for c in range(4) for number in range(4)}
+    page = write_discovered(
+        tmp_path, images, ["robin", "new-1", "new-2", "new-3"], 1, {"new-1": "tulip", "new-3": "owl"}
+    )
+    chromium.open(page, width)
+    heading = f'document.querySelector("{card(1)} h4").textContent'
+    assert chromium.run(heading) == "tulip (new-1)"
+    name(chromium, 2, "tulip")
+    assert status(chromium) == "new-2 is merged into tulip. 1 correction."
+    name(chromium, 1, "rose")
+    name(chromium, 3, "")  # its number again
+    assert status(chromium) == "new-3 has no other name. 3 corrections."
+    assert chromium.run(heading) == "rose (new-1)"
+    assert downloaded(chromium, tmp_path) == [
+        ["merge", "", "new-2", "new-1"],
+        ["name", "", "new-1", "rose"],
+        ["name", "", "new-3", "new-3"],
+    ]
+    name(chromium, 1, "tulip")
+    assert status(chromium) == "new-1 is called tulip. 2 corrections."
+    chromium.run("localStorage.clear()")

@@ -32,10 +32,13 @@ def facts_of(classes: np.ndarray, names: Sequence[str], known: int) -> dict[str,
     }
 
 
-def write_discovered(root: Path, images: Mapping[str, int], names: Sequence[str], known: int) -> Path:
+def write_discovered(
+    root: Path, images: Mapping[str, int], names: Sequence[str], known: int, called: Mapping[str, str] | None = None
+) -> Path:
     """Write images (path -> class) to root/photos and their report to root/birds; return the report.
 
     The later images of a class are less typical, and the images are the less certain the later they are.
+    called: number -> name of the new classes that were given one.
     """
     painter, paths, classes = Painter(0), list(images), np.array(list(images.values()))
     for path, c in images.items():
@@ -46,6 +49,7 @@ def write_discovered(root: Path, images: Mapping[str, int], names: Sequence[str]
     kept = ROOT / "tests/discover_model_v2/model.pt.xz"
     (root / "model" / models.MODEL).write_bytes(lzma.decompress(kept.read_bytes()))
     numbers = [name if c >= known else "" for c, name in enumerate(names)]
+    names = [(called or {}).get(name, name) for name in names]
     model = replace(models.load(root / "model"), names=names, known=known, numbers=numbers, into=())
     falling = np.linspace(0.9, 0.4, len(paths))
     table = pd.DataFrame(

@@ -90,6 +90,39 @@ def test_moved_confirmed_and_thrown_out_images(mine: Path, tmp_path: Path) -> No
     assert "1 image thrown out (thrown_out.csv)" in (mine / "report.html").read_text(encoding="utf-8")
 
 
+def test_the_download_of_the_report_is_taken_in_and_shown(mine: Path, tmp_path: Path) -> None:
+    """Lines as the page writes them: images first, and classes by their numbers also after they are named."""
+    first, second, third, *_ = images(mine, "new-1")
+    other, known = images(mine, "new-2")[0], images(mine, "iris")[0]
+    lines = [
+        f"confirm,{first},new-1,",
+        f'move,{second},,"owl, ""barn"""',
+        f"out,{third},,",
+        f"move,{other},,iris",
+        f"confirm,{known},iris,",
+        'name,,new-1,"tulip, ""red"""',
+        "merge,,new-2,new-1",
+    ]
+    file = tmp_path / "corrections.csv"
+    file.write_text(HEAD + "".join(f"{line}\n" for line in lines), encoding="utf-8")
+    api.label(mine, file)
+    assert (mine / "corrections.csv").read_text(encoding="utf-8") == file.read_text(encoding="utf-8")
+    owl, tulip = 'owl, "barn"', 'tulip, "red"'
+    rows = predictions(mine)
+    assert rows.loc[[first, second, other, known], "name"].tolist() == [tulip, owl, "iris", "iris"]
+    page = (mine / "report.html").read_text(encoding="utf-8")
+    data = json.loads(page.partition('id="all-images">')[2].partition("</script>")[0])
+    assert [tuple(of.values()) for of in data["classes"]] == [
+        *((name, name, False) for name in KNOWN),
+        ("new-1", tulip, False),
+        ("new-2", "new-2", True),
+        ("new-3", owl, False),
+    ]
+    file.write_text(f"{HEAD}name,,new-1,new-1\nmerge,,new-3,new-1\n", encoding="utf-8")  # from that page
+    api.label(mine, file)
+    assert set(predictions(mine)["name"]) == {*KNOWN, "new-1"}
+
+
 def test_undo_takes_back_line_by_line(mine: Path, tmp_path: Path) -> None:
     before = {name: file_sha256(mine / name) for name in SHOWN}
     (tmp_path / "c.csv").write_text(f"{HEAD}out,{images(mine, 'new-1')[0]},,\n", encoding="utf-8")
@@ -264,6 +297,9 @@ def test_words_that_are_refused(
 def test_the_command_prints_what_is_corrected(
     mine: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    monkeypatch.setattr(sys, "argv", ["ctxgcd", "label", str(mine), "--json", "new-1=lily"])
+    main()
+    assert json.loads(capsys.readouterr().out)["corrected"] == ["Corrected by hand: 1 class named."]
     monkeypatch.setattr(sys, "argv", ["ctxgcd", "label", str(mine), "new-1=rose"])
     main()
     assert capsys.readouterr().out.splitlines() == [

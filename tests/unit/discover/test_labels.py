@@ -60,6 +60,11 @@ FIRST = "deep/er/000.jpg"
         ),
         (f'path,class\n{FIRST},a\n"no\t\nwhere.png",b\n', 4, r"is not in .*: line 4 'no\\t\\nwhere.png' \(did"),
         ("path,class\nbroken.jpg,iris\n", 4, r"no labelled image can be read"),
+        (
+            f"path,class\n{FIRST},New-7\n",
+            4,
+            r"has the class 'New-7', which is the number of a new class; to correct th",
+        ),
     ],
 )
 def test_labels_that_cannot_be_used(place: Place, tmp_path: Path, text: str, classes: Any, problem: str) -> None:
