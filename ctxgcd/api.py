@@ -7,7 +7,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:
+    import numpy as np
     import pandas as pd
+    from numpy.typing import NDArray
 
 # Functions import their dependencies when called, so that a command does not load the libraries of the others.
 
@@ -82,6 +84,40 @@ def evaluate(
     )
 
 
+def benchmark(
+    name: str,
+    folder: Path | str,
+    *,
+    labelled: str = "labelled.txt",
+    listing: str = "",
+    like: str = "cub50",
+    params: Path | str = "params.yaml",
+) -> dict[str, Any]:
+    """Add a folder of images whose classes are all known to params.yaml: `benchmarks.NAME` and `tables.main_NAME`.
+
+    The training has as many steps as that of another benchmark. With few images, batch size and neighbours are reduced,
+    and epochs and warm-ups follow, as in `discover`. Other lines of params.yaml, and its comments, stay as they are.
+
+    Args:
+        name: of the benchmark: letters, digits and _.
+        folder: one folder of images for each class, or with `listing` any images.
+        labelled: text file with one labelled class, or one labelled image, per line, in `folder` or elsewhere.
+        listing: CSV with the columns path, class and optionally part (train or test).
+        like: the benchmark whose protocol and values of the methods are used.
+        params: the parameter file.
+
+    Returns:
+        `section`, as added; `table`, the name of the main table; `old`, the number of labelled classes; and `adapted`,
+        sentences on values that were reduced.
+
+    Raises:
+        UserError: the folder or an argument is invalid, or params.yaml has the name already or cannot be written.
+    """
+    from ctxgcd.pipeline.own_benchmark import add_benchmark
+
+    return add_benchmark(Path(params), name, Path(folder), labelled, listing, like)
+
+
 def discover(
     folder: Path | str,
     labels: Path | str | None,
@@ -99,10 +135,14 @@ def discover(
 
     Args:
         folder: images at any depth; hidden files are skipped, links are followed.
-        labels: CSV with path (relative to `folder`) and class of the labelled images; None: no image has a label, all
-            classes are new, and `classes` is required.
+        labels: CSV with path (relative to `folder`) and class of the labelled images; `folders`: the folders directly
+            in `folder` are the classes of their images, except `unlabelled` and `new-1`, `new-2`, ...; None: no image
+            has a label, all classes are new, and `classes` is required.
         out: a new folder, or the folder of a discovery. The same interrupted discovery is resumed; the results of
-            another one are overwritten when the new results are complete.
+            another one are overwritten when the new results are complete. From results with corrections (`label`), the
+            discovery continues: it starts from their model, moved and confirmed images are labels, images that were
+            thrown out do not take part, new images of `folder` do, classes keep their numbers, and arguments that are
+            not given are those of these results: the labels, the number of classes, and all values of the training.
         classes: number of known and new classes together; `auto` estimates it.
         preset: quick or long; named training values.
         backbone: efficientnet_lite0, dino_vitb16, dinov2_vits14_focus or, with `weights`, any timm model; default: set
@@ -119,10 +159,13 @@ def discover(
         `few` (number of new classes with fewer than 3 images), `threshold` (of `predict`), `check` (the result of the
         check on the labels: `scores` of this method and of clusterings with half of the labelled classes hidden,
         `images`, `classes`, `hidden`, `hidden_images`, or `skipped`, the reason; and `said`, sentences), `notes`
-        (sentences on skipped images) and `adapted` (sentences on values that were reduced for few images).
+        (sentences on skipped images), `adapted` (sentences on values that were reduced for few images), `corrected`
+        and `changed` (sentences on the corrections, and on images that moved from class to class since the results
+        from which the discovery continued).
 
     Raises:
-        UserError: an argument is invalid, or `out` cannot be written.
+        UserError: an argument is invalid, predictions.csv was edited and not taken in by `label`, or `out` cannot be
+            written.
     """
     from ctxgcd.discover.checks import checked_request
 
@@ -143,6 +186,55 @@ def discover(
     return discovery.discover(request)
 
 
+def label(out: Path | str, *corrections: Path | str, undo: bool = False) -> dict[str, Any]:
+    """Correct the results of a discovery: name, merge, move, confirm or throw out; nothing is trained.
+
+    predictions.csv, report.html and the names that `predict` and `export` give are updated at once. The lines are added
+    to corrections.csv in `out`, where a later one wins.
+
+    Args:
+        out: the folder of a discovery.
+        corrections: `new-5=sunflower` names a class, `new-2,new-7=leopard` also merges new-2 into new-7. Or one file: a
+            CSV with the columns action, image, class, target (actions: name, merge, move, confirm, out, undo), an
+            edited predictions.csv, or a CSV with path and class of images to move.
+        undo: take back the last correction that is not taken back yet, instead.
+
+    Returns:
+        The values that `discover` returns, for the corrected results.
+
+    Raises:
+        UserError: a correction is impossible, then none is added; or predictions.csv was edited and is not given.
+    """
+    from ctxgcd.discover.given import checked
+
+    given = checked(Path(out), [str(word) for word in corrections], undo)
+    from ctxgcd.discover import label as labelling  # imports torch, after all checks
+
+    return labelling.label(given)
+
+
+def sort(out: Path | str, folder: Path | str, *, link: bool = False, undo: bool = False) -> dict[str, Any]:
+    """Copy the images of a discovery into one folder for each class; no file is overwritten.
+
+    Args:
+        out: the folder of a discovery.
+        folder: the folder for the folders of the classes, outside the folder of the images. Its file sorted.csv lists
+            what was written.
+        link: make symbolic links instead of copies.
+        undo: delete the files of this list instead, if their size and SHA-256 are those of the list.
+
+    Returns:
+        `images`, `classes` (numbers of files and folders written or there), `kept` (paths that `undo` kept, because
+        they were changed) and `absent` (images that are not in their folder any more).
+
+    Raises:
+        UserError: a folder cannot be used, or predictions.csv was edited and not taken in by `label`.
+    """
+    from ctxgcd.discover import sort as sorting
+
+    return sorting.undone(Path(folder)) if undo else sorting.sort(Path(out), Path(folder), link=link)
+
+
 def predict(
     model: Path | str, folder: Path | str, *, threshold: float | None = None, false_alarms: float | None = None
 ) -> tuple[pd.DataFrame, dict[str, Any]]:
@@ -157,9 +249,9 @@ def predict(
             default: 0.01. The threshold is this quantile of the similarities between training images.
 
     Returns:
-        A row for each readable image (path, class, name, confidence, nearest, score, similarity, none_of_these as 0 or
-        1), and {threshold, by, unreadable: path -> reason}. Models of earlier versions have no similarity: `by`, the
-        column that is compared with the threshold, is then score.
+        A row for each readable image (path, class, name, number, confidence, nearest, score, similarity, none_of_these
+        as 0 or 1), and {threshold, by, unreadable: path -> reason}. Models of earlier versions have no similarity:
+        `by`, the column that is compared with the threshold, is then score.
 
     Raises:
         UserError: the model or the folder cannot be used.
@@ -170,6 +262,57 @@ def predict(
     from ctxgcd.discover import predict as predicting
 
     return predicting.predict(Path(model), Path(folder), paths, threshold, false_alarms)
+
+
+def features(
+    folder: Path | str,
+    *,
+    model: Path | str | None = None,
+    backbone: str | None = None,
+    weights: Path | str | None = None,
+    size: int | None = None,
+) -> tuple[NDArray[np.float32], list[str]]:
+    """Return the features of the images of a folder, by a pretrained backbone or by the model of a discovery.
+
+    Args:
+        folder: images at any depth.
+        model: the folder OUT/model of a discovery, whose trained features are returned; None: those of a backbone.
+        backbone, weights, size: as in `discover`; default: EfficientNet-lite0 on 224 pixels.
+
+    Returns:
+        The features, float32 [n, d], with rows of length 1, so that a dot product is a cosine; and the n paths relative
+        to `folder`. Images that cannot be read are skipped, with a note on stdout.
+
+    Raises:
+        UserError: an argument is invalid, or the folder, the model or the weights cannot be used.
+    """
+    from ctxgcd.discover.checks import ask_for_features
+
+    given = None if model is None else Path(model)
+    paths, values = ask_for_features(Path(folder), given, backbone, None if weights is None else str(weights), size)
+    from ctxgcd.discover import features as computing
+
+    return computing.features(Path(folder), paths, given, values)
+
+
+def convert(predictions: Path | str, out: Path | str, to: Literal["fiftyone", "xmp"]) -> int:
+    """Write predictions in the format of another program; existing files are never overwritten.
+
+    Args:
+        predictions: CSV of `discover` or `predict`; images that are none of the classes are left out.
+        out: for `fiftyone`, a JSON file in its format FiftyOneImageClassificationDataset; for `xmp`, a folder, usually
+            that of the images, which gets a sidecar file PATH.xmp for each image, with its class as a keyword.
+        to: the format.
+
+    Returns:
+        The number of images.
+
+    Raises:
+        UserError: the table cannot be used, `out` cannot be written, or a file exists.
+    """
+    from ctxgcd.discover.convert import convert as converted
+
+    return converted(Path(predictions), Path(out), to)
 
 
 def export(model: Path | str, out: Path | str) -> dict[str, Any]:

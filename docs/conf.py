@@ -13,7 +13,8 @@ project = "ctxgcd"
 author = copyright = "The ctxgcd maintainers"
 version = release = __version__
 
-extensions = ["myst_parser", "sphinx.ext.autodoc", "mathml", "published", "parameters"]
+extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "mathml", "published", "parameters"]
+napoleon_use_ivar = True  # the attributes of a class are listed once
 myst_enable_extensions = ["dollarmath"]
 myst_heading_anchors = 3
 # measured/ contains pages and single tables; only the pages are part of the site.

@@ -7,14 +7,14 @@ import os
 import sys
 
 from ctxgcd import __version__
-from ctxgcd.cli import completion, diff, discover, evaluate, export, predict
+from ctxgcd.cli import benchmark, completion, convert, diff, discover, evaluate, export, label, predict, sort
 from ctxgcd.cli.common import Parser
 from ctxgcd.errors import UserError, nearest
 from ctxgcd.utils.files import refusals_named
 from ctxgcd.utils.reporting import reported
 
 # Each module has a function add(commands), which adds its parser. Dependencies are imported when a command is called.
-COMMANDS = (discover, predict, export, evaluate, diff, completion)
+COMMANDS = (discover, label, sort, predict, export, convert, evaluate, benchmark, diff, completion)
 CLOSED_PIPE = 141  # the exit status of a program that SIGPIPE ends
 
 

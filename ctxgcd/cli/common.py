@@ -34,6 +34,10 @@ class Parser(argparse.ArgumentParser):
             if name.startswith("--") and " " not in name and name not in self._option_string_actions:
                 self.error(f"unknown option '{name}'{nearest(name, self._option_string_actions)}")
         found, unknown = super().parse_known_args(words, namespace)
+        for action in self._get_positional_actions():
+            if action.nargs == "*" and not any(word.startswith("-") for word in unknown):  # words after an option
+                setattr(found, action.dest, [*(getattr(found, action.dest) or ()), *unknown])
+                unknown = []
         if unknown:
             self.error(f"unrecognized arguments: {' '.join(unknown)}")
         return found, unknown

@@ -22,10 +22,12 @@ def add(commands: Commands) -> None:
         "discover",
         "find the classes of your own images from a few labels",
         "Assign a class to every image of a folder: one of the labelled classes, or a new class. Writes "
-        "predictions.csv, report.html and a reusable model to OUT. Run an interrupted command again to resume it.",
+        "predictions.csv, report.html and a reusable model to OUT. Run an interrupted command again to resume it. "
+        "After corrections with `ctxgcd label`, the same OUT continues from its model and learns from them.",
         [
             "ctxgcd discover photos --labels labels.csv --out birds",
             "ctxgcd discover photos --labels labels.csv --classes 50 --out birds",
+            "ctxgcd discover photos --labels folders --out birds",
             "ctxgcd discover photos --classes 50 --out birds",
         ],
     )
@@ -33,8 +35,9 @@ def add(commands: Commands) -> None:
     parser.add_file(
         "--labels",
         type=Path,
-        help="CSV with path (relative to FOLDER) and class of labelled images; without it, --classes is required and "
-        "all classes are new",
+        help="CSV with path (relative to FOLDER) and class of labelled images; or the word folders: the folders "
+        "directly in FOLDER are the classes of their images, except `unlabelled` and `new-1`, `new-2`, ...; without "
+        "it, --classes is required and all classes are new; if OUT has corrections, the default are its labels",
     )
     parser.add_file("--out", type=Path, required=True, help="a new folder, or the folder of the discovery to resume")
     parser.add_argument(
@@ -42,7 +45,8 @@ def add(commands: Commands) -> None:
         type=_classes,
         default="auto",
         metavar="K",
-        help="number of known and new classes together; default: auto, a rough estimate",
+        help="number of known and new classes together; default: auto, a rough estimate, or that of OUT if it has "
+        "corrections",
     )
     parser.add_argument("--preset", default="quick", help="quick (default), or long: the full schedule, for a GPU")
     parser.add_argument(
@@ -85,6 +89,7 @@ def _call(arguments: argparse.Namespace) -> None:
     before = f"known before: {found['known']}" if found["known"] else f"no labels: all {found['K']} classes are new"
     classes = f"{counted(found['found'], 'class')}; {before}"
     print(f"{counted(unlabelled, 'image', 'unlabelled')} in {classes}")
-    for line in (*on_estimate(found), *found["check"]["said"]):
+    checked = [] if found["changed"] else found["check"]["said"]  # it is one of the discovery that is continued
+    for line in (*on_estimate(found), *checked, *found["corrected"], *found["changed"]):
         print(line)
     print(f"report: {arguments.out / 'report.html'}; predictions: {arguments.out / 'predictions.csv'}")

@@ -9,8 +9,9 @@ from pathlib import Path
 
 from ctxgcd import api
 from ctxgcd.cli.common import Commands, add_command, note, print_json
+from ctxgcd.discover.columns import EARLIER, PREDICTED
 from ctxgcd.errors import UserError
-from ctxgcd.names import PREDICTED, counted
+from ctxgcd.names import counted
 
 
 def add(commands: Commands) -> None:
@@ -72,4 +73,4 @@ def _call(arguments: argparse.Namespace) -> None:
 
 def _is_a_prediction(file: Path) -> bool:
     with open(file, encoding="utf-8", errors="replace") if file.is_file() else nullcontext(("",)) as lines:
-        return next(iter(lines), "").rstrip("\n") == ",".join(PREDICTED)
+        return next(iter(lines), "").rstrip("\n") in (",".join(PREDICTED), ",".join(EARLIER))

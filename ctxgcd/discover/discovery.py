@@ -6,10 +6,9 @@ Each step is cached, and an interrupted discovery is resumed.
 from __future__ import annotations
 
 import json
-import unicodedata
-from collections.abc import Mapping
+import os
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
-from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -24,13 +23,16 @@ from ctxgcd.clustering.estimate import estimate_k
 from ctxgcd.discover import model as models
 from ctxgcd.discover import self_check
 from ctxgcd.discover.checks import Request
+from ctxgcd.discover.classes import Classes
+from ctxgcd.discover.found import Found
+from ctxgcd.discover.label import refreshed
 from ctxgcd.discover.model import Model
-from ctxgcd.discover.output import Output
-from ctxgcd.discover.presets import cores, estimate_of, fitted
-from ctxgcd.discover.report import Discovered, write_report
-from ctxgcd.discover.sentences import FEW, on_check
-from ctxgcd.discover.split import check_classes, make_split
-from ctxgcd.errors import shown
+from ctxgcd.discover.output import CORRECTIONS, Output, read_record
+from ctxgcd.discover.presets import cores, estimate_of
+from ctxgcd.discover.sentences import on_check
+from ctxgcd.discover.show import Pictures, write_shown
+from ctxgcd.discover.wanted import wanted_of
+from ctxgcd.errors import UserError
 from ctxgcd.images.pack import pack
 from ctxgcd.images.packed import left_out
 from ctxgcd.methods.build import method_of
@@ -40,6 +42,7 @@ from ctxgcd.models.weights import prepare
 from ctxgcd.names import counted
 from ctxgcd.pipeline import run_cache
 from ctxgcd.pipeline.code import classes_of, reached
+from ctxgcd.pipeline.few_images import fitted
 from ctxgcd.pipeline.identity import content_hash, identity
 from ctxgcd.pipeline.possible import check_k
 from ctxgcd.training import checkpoint
@@ -48,7 +51,7 @@ from ctxgcd.training.devices import borrowed_devices, make_deterministic
 from ctxgcd.training.load import load_backbone, open_cropper
 from ctxgcd.training.train import run
 from ctxgcd.training.views import BATCH
-from ctxgcd.utils.files import clear_unfinished, read_object, read_rows, replacing, write_rows, write_text
+from ctxgcd.utils.files import clear_unfinished, read_object, read_rows, write_rows, write_text
 from ctxgcd.utils.user_tables import listed
 
 TRAINING = 3, 20_000_000  # times the backbone's weights and bytes: two checkpoints, the run twice, and the results
@@ -58,7 +61,6 @@ PACKING = (
 )  # modules that steps start from, as pipeline/code.py
 FEATURES = ("ctxgcd.models.features", "ctxgcd.training.load", "ctxgcd.models.weights")
 TRAINING_CODE = (*PACKING, *FEATURES, "ctxgcd.training.train")
-COLUMNS = ["path", "class", "name", "confidence", "nearest", "score"]
 
 
 def discover(request: Request) -> dict[str, Any]:
@@ -67,12 +69,33 @@ def discover(request: Request) -> dict[str, Any]:
     created = output.claim()
     with owned(output.work), output.undone_if_refused(created), borrowed_devices(1) as [device]:
         output.begin()
+        code = reached("ctxgcd.discover.discovery", PACKING[1], *classes_of(request.values["method"])).hash
+        if facts := _standing(request, output, code):
+            print(f"{output.out} is up to date", flush=True)
+            return facts
         for line in request.notes:
             print(f"note: {line}", flush=True)
         torch.set_num_threads(cores())  # for the features, which do not depend on it; the training sets its own
         make_deterministic(device)
         clear_unfinished(request.out)
-        return _Work(request.folder, output, request.values, device).discover(request)
+        return _Work(request.folder, output, request.values, device, code).discover(request)
+
+
+def _standing(request: Request, output: Output, code: str) -> dict[str, Any] | None:
+    """Return the facts of the results in OUT if they are those of the request, without using OUT/work; else None.
+
+    Raises UserError if other results replaced those from which the request continues.
+    """
+    if (again := request.continued) is None:
+        return output.finished(code)
+    standing = again.standing
+    if read_record(standing.out) != standing.record:
+        raise UserError(f"{standing.out} was changed by another call meanwhile; run the same command again")
+    if not again.unchanged:
+        return None
+    facts: dict[str, Any] = standing.record["facts"]
+    whole = all((standing.out / name).is_file() for name in standing.record["files"])
+    return facts if whole and facts["corrected"] == standing.state.said else refreshed(standing)
 
 
 @dataclass(frozen=True)
@@ -83,9 +106,10 @@ class _Work:
     out: Output
     values: dict[str, Any]
     device: torch.device
+    code: str  # of all results in OUT
 
     def discover(self, request: Request) -> dict[str, Any]:
-        v, paths, of, classes, notes = self.values, request.paths, request.labels, request.classes, list(request.notes)
+        v, paths, notes = self.values, request.paths, list(request.notes)
         packed_by = reached(*PACKING).hash
         content = content_hash([request.images, v["resize"], str(self.folder.resolve()), packed_by])
         place = self.out.work / f"images-{content}"
@@ -102,61 +126,67 @@ class _Work:
                 f"{counted(len(unreadable), 'image')} cannot be read: {listed(unreadable)}; see unreadable.csv"
             )
             print(f"note: {notes[-1]}", flush=True)
-        split = make_split([path for path in paths if path not in undecodable], of)
-        names = set(split["class_name"]) - {""}
-        known = len(names)
-        if lost := sorted(set(of.values()) - names):
-            notes.append(f"no labelled image of {', '.join(map(shown, lost))} can be read, so it is not a known class")
-            print(f"note: {notes[-1]}", flush=True)
-        check_classes(classes, names, int((split["role"] == "unlabelled").sum()))
+        wanted = wanted_of(request, [path for path in paths if path not in undecodable])
+        split, known, classes, notes = wanted.split, wanted.known, request.classes, [*notes, *wanted.notes]
+        for line in wanted.notes:
+            print(f"note: {line}", flush=True)
 
         place, files = self._features(place, store, weights, len(split))
         how = None
         if classes is None:
             classes, how = self._estimate(place, files, split, known)
-        parameters, smaller = fitted(v | {"K": classes, "K_source": "estimated" if how else "given"}, len(split))
+        source = wanted.source or ("estimated" if how else "given")
+        parameters, smaller = fitted(v | {"K": classes, "K_source": source, **wanted.origin}, len(split))
         for line in smaller:
             print(f"note: {line}", flush=True)
         split_hash = content_hash([digest, split.to_csv()])
-        of_method = classes_of(v["method"])
-        code = reached("ctxgcd.discover.discovery", PACKING[1], *of_method).hash  # the code of all results in OUT
-        trained_by = reached(*TRAINING_CODE, *of_method).hash
+        trained_by = reached(*TRAINING_CODE, *wanted.code, *classes_of(v["method"])).hash
         own = identity(parameters, split_hash, trained_by)
         state = self.out.folder(place / f"run-{own}")
-        if facts := self.out.finished(state, code):
+        if facts := self.out.finished(self.code, state):
             print(f"{self.out.out} is up to date", flush=True)
-            return facts | {"tried": how}
+            return facts
         trained = self.out.work / "run"
         if not run_cache.give(state, trained):
             times, more = TRAINING
             self.out.require_space(times * files["weights"].stat().st_size + more, "training")
-            about = {"identity": own, "split_sha256": split_hash, "code": trained_by}
+            hashes = {"identity": own, "split_sha256": split_hash, "code": trained_by}
             check_k(parameters, split)
-            method = method_of(parameters)
-            run(parameters, method=method, split=split, files=files, state=state, device=self.device, about=about)
+            method = wanted.method(method_of(parameters))
+            run(parameters, method=method, split=split, files=files, state=state, device=self.device, about=hashes)
             run_cache.give(state, trained)
-        checked = self._check(place, files, split, estimated=how is not None)
-        with self.out.replaced(state, code) as (new, facts):
+        checked = wanted.checked or self._check(place, files, split, estimated=how is not None)
+        assigned = read_rows(trained / "assignments.csv", usecols=["predicted"])["predicted"]
+        named = wanted.named(assigned, classes)
+        corrections = wanted.corrections(named)
+        folder = Path(os.path.relpath(self.folder.resolve(), self.out.out.resolve())).as_posix()
+        about = {
+            "folder": folder,
+            "numbers": named.stored(),
+            "taken": corrections.digest,
+        }
+        kept = [CORRECTIONS] * bool(request.continued)
+        with self.out.replaced(state, self.code, kept, **about) as (new, facts):
             if unreadable:
                 rows = ({"path": path, "reason": reason} for path, reason in unreadable.items())
                 write_rows(new / "unreadable.csv", ("path", "reason"), rows)
-            discovered = self._results(trained, files, store, split, parameters, new)
+            made, found = self._results(trained, files, split, parameters, named, set(wanted.given), new)
             facts |= {
                 "images": len(split),
                 "labelled": int((split["role"] == "labelled").sum()),
                 "unreadable": len(unreadable),
                 "known": known,
                 "K": classes,
-                "K_source": parameters["K_source"],
+                "K_source": source,
                 "tried": how,
-                "found": int(discovered.table["class"].nunique()),
-                "few": int((np.bincount(discovered.table["class"], minlength=classes)[known:] < FEW).sum()),
-                "threshold": discovered.model.threshold,
+                "threshold": made.threshold,
                 "check": checked,
                 "notes": notes,
                 "adapted": smaller,
+                "changed": wanted.changed(named, found, corrections),
             }
-            write_report(discovered, facts, new / "report.html")
+            pictures = Pictures(store, dict(zip(split["path"], split["id"], strict=True)), folder)
+            write_shown(made, found, named, corrections, facts, pictures, new)
         return facts
 
     def _features(self, place: Path, store: Path, weights: str, images: int) -> tuple[Path, dict[str, Path]]:
@@ -237,48 +267,32 @@ class _Work:
         self,
         trained: Path,
         files: Mapping[str, Path],
-        store: Path,
         split: pd.DataFrame,
         parameters: dict[str, Any],
+        classes: Classes,
+        given: Collection[str],
         to: Path,
-    ) -> Discovered:
-        """Write predictions and model of a finished training to a folder."""
+    ) -> tuple[Model, Found]:
+        """Write the model of a finished training and what it finds in all images but the given ones."""
         final = checkpoint.load(trained / "final.pt", "ctxgcd-model")
         state = torch.load(files["weights"], map_location="cpu", weights_only=True)
-        assigned = read_rows(trained / "assignments.csv", usecols=["predicted"])["predicted"]
-        is_labelled = (split["role"] == "labelled").to_numpy()
-        known = split.loc[is_labelled].drop_duplicates("class_id").sort_values("class_id")["class_name"].tolist()
-        names = names_by_id(known, assigned, parameters["K"])
         network, centres = final["network"], final.get("centres")
-        made = models.build(parameters, state, network, names=names, known=len(known), centres=centres).to(self.device)
+        made = models.build(parameters, state, network, names=classes.names, known=classes.known, centres=centres).to(
+            self.device
+        )
 
-        def classified(model: Model, ids: np.ndarray) -> tuple[pd.DataFrame, torch.Tensor]:
+        def found(model: Model, ids: np.ndarray) -> Found:
             kept = load_kept(files["test_view"], (len(split),))
             batches = (kept[part].to(self.device) for part in torch.from_numpy(ids).split(BATCH))
-            return model.classified(batches, split["path"].iloc[ids].tolist())
+            return model.find(batches, split["path"].iloc[ids].tolist(), ids)
 
-        labelled, unlabelled = np.flatnonzero(is_labelled), np.flatnonzero(~is_labelled)
+        labelled = np.flatnonzero(split["role"] == "labelled")
         if len(labelled):
-            examples = classified(made, labelled)[1].half().float()
+            examples = torch.from_numpy(found(made, labelled).features)
             made = replace(made, examples=split["path"].iloc[labelled].tolist(), features=examples.to(self.device))
-        table, features = classified(made, unlabelled)
+        others = found(made, np.flatnonzero(~split["path"].isin(given)))
         made = made.with_reference(self._frozen(files, len(split)))
-        with replacing(to / "predictions.csv") as temporary:
-            table[COLUMNS].to_csv(temporary, index=False, lineterminator="\n")
         models.save(made, to / "model")
+        others.save(to / "model")
         write_text(to / "model" / "params.yaml", yaml.safe_dump(parameters, sort_keys=False))
-        return Discovered(made, table, features.numpy(), unlabelled, store)
-
-
-def names_by_id(known: list[str], assigned: pd.Series, classes: int) -> list[str]:
-    """Return the class names by id: known classes, then new-1, new-2, ... from the largest to the smallest."""
-    sizes = np.bincount(assigned, minlength=classes)[len(known) :]
-    taken = {_spelling(name) for name in known}
-    free = (name for number in count(1) if _spelling(name := f"new-{number}") not in taken)
-    named = dict(zip(np.argsort(-sizes, kind="stable").tolist(), free, strict=False))
-    return [*known, *(named[place] for place in range(classes - len(known)))]
-
-
-def _spelling(name: str) -> str:
-    """Return a name without differences of case and Unicode form."""
-    return unicodedata.normalize("NFKC", name.casefold())
+        return made, others

@@ -11,10 +11,13 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn.functional import normalize
 
 from ctxgcd.clustering.neighbours import nearest
+from ctxgcd.discover.classes import Shown, is_number
+from ctxgcd.discover.found import Found
 from ctxgcd.discover.output import MODEL
 from ctxgcd.errors import UserError
 from ctxgcd.methods.build import method_of
@@ -35,7 +38,7 @@ MOST_REFERENCES = 10_000  # training images with which new ones are compared
 class Model:
     """Attributes:
     parameters: all values of the training.
-    names: class names by id, the `known` classes first.
+    names: class names by id, the `known` classes first; those made by hand after the training are the last ones.
     threshold: images with a lower similarity are none of these classes; None until it is set.
     reference: L2-normalised features before training of (at most MOST_REFERENCES) training images, float32 [n, d];
         None in models of earlier versions, whose threshold is one of scores.
@@ -45,6 +48,8 @@ class Model:
     network: the trained tail, projector and classifier.
     examples: paths of the labelled images, one empty path if there are none; `features`: their L2-normalised features,
         float32 [n, d].
+    numbers: public numbers of the classes by id, empty for a class that was never discovered.
+    into: for each class the id of the class that it was merged into, else its own; empty: none was merged.
     """
 
     parameters: dict[str, Any]
@@ -59,6 +64,18 @@ class Model:
     network: Network
     examples: Sequence[str]
     features: Tensor
+    numbers: Sequence[str] = ()
+    into: Sequence[int] = ()
+
+    @property
+    def standing(self) -> list[int]:
+        """Return the id of the class for which each output of the network stands; merged classes stand for another."""
+        classes = self.parameters["K"]
+        return list(self.into[:classes]) or list(range(classes))
+
+    def with_shown(self, shown: Shown) -> Model:
+        """Return the model with other names of its classes."""
+        return replace(self, names=shown.names, numbers=shown.numbers, into=shown.into)
 
     def with_reference(self, features: Tensor) -> Model:
         """Return the model with the features before training [n, d] of its training images, and the threshold."""
@@ -77,47 +94,59 @@ class Model:
         return round(float(np.interp(false_alarms, np.linspace(0, 1, len(self.quantiles)), self.quantiles.numpy())), 4)
 
     @torch.no_grad()
-    def classified(self, kept: Iterable[Tensor], paths: Sequence[str]) -> tuple[pd.DataFrame, Tensor]:
-        """Classify images.
+    def find(self, kept: Iterable[Tensor], paths: Sequence[str], ids: NDArray[np.int64]) -> Found:
+        """Return what the model finds in images.
 
         Args:
             kept: the trunk's outputs for the images in batches, together [n, ...].
-            paths: paths of these images.
-
-        Returns:
-            A row for each image: path, class (id), name, confidence (softmax of the cosines divided by the student's
-            temperature), nearest (the labelled example with the most similar features), score (the cosine between
-            feature and class), similarity (the cosine between its feature before training and that of the most similar
-            training image; NaN without `reference`), margin (difference of the confidences of the best two classes) and
-            second (the second best class); and the L2-normalised features, float32 [n, d].
+            paths: paths of these images; `ids`: their ids in the packed store, int64 [n].
         """
-        precision, found, features = self.parameters["precision"], [], []
+        precision, found = self.parameters["precision"], []
         for rows in kept:
             with computing(precision, rows.device):
                 tail, cosines = self.network.predict(rows.float())
                 before = self.before(rows.float()).float()
-            shares, order = (cosines / self.parameters["student_temperature"]).softmax(dim=1).topk(2, dim=1)
             unit = normalize(tail, dim=1)
             example = (unit @ self.features.T).argmax(dim=1)
-            similarity = similarity_of(before, self.reference)
-            score = cosines.gather(1, order[:, :1])[:, 0]
-            found.append(torch.stack([*order.T, *shares.T, score, similarity, example]).double().cpu())
-            features.append(unit.cpu())
-        first, second, share, next_share, score, similarity, example = torch.cat(found, dim=1).numpy()
-        table = pd.DataFrame(
+            parts = cosines.float(), example, similarity_of(before, self.reference), unit.half().float()
+            found.append([part.cpu() for part in parts])
+        cosines, *others = (torch.cat(parts) for parts in zip(*found, strict=True))
+        return Found(paths, ids, *(part.numpy() for part in (cosines.argmax(dim=1), cosines, *others)))
+
+    def table(self, found: Found) -> pd.DataFrame:
+        """Return a row for each image, with merged classes as one.
+
+        Its columns are path, class (id), name, number (the public one), confidence (softmax of the cosines divided by
+        the student's temperature), nearest (the labelled example with the most similar features), score (the cosine
+        between feature and class), similarity (the cosine between its feature before training and that of the most
+        similar training image; NaN without `reference`), margin (difference of the confidences of the best two classes)
+        and second (the second best class).
+        """
+        cosines = torch.from_numpy(found.cosines)
+        shares = (cosines / self.parameters["student_temperature"]).softmax(dim=1)
+        (share, next_share), (own, second) = (part.T for part in shares.topk(2, dim=1))
+        score = cosines.gather(1, own[:, None])[:, 0]
+        if self.standing != list(range(shares.shape[1])):
+            into = torch.tensor(self.standing)
+            own = into[own]
+            whole = shares.new_zeros(len(shares), len(self.names)).index_add_(1, into, shares)
+            share = whole.gather(1, own[:, None])[:, 0]
+            next_share, second = whole.scatter(1, own[:, None], -1.0).max(dim=1)
+        confidence, next_confidence, scores = (part.double().numpy() for part in (share, next_share, score))
+        return pd.DataFrame(
             {
-                "path": list(paths),
-                "class": first.astype(np.int64),
-                "name": [self.names[int(c)] for c in first],
-                "confidence": share.round(4),
-                "nearest": [self.examples[int(i)] for i in example],
-                "score": score.round(4),
-                "similarity": similarity.round(4),
-                "margin": share - next_share,
-                "second": [self.names[int(c)] for c in second],
+                "path": list(found.paths),
+                "class": own.numpy().astype(np.int64),
+                "name": [self.names[c] for c in own.tolist()],
+                "number": [self.numbers[c] for c in own.tolist()],
+                "confidence": confidence.round(4),
+                "nearest": [self.examples[i] for i in found.example.tolist()],
+                "score": scores.round(4),
+                "similarity": found.similarity.astype(np.float64).round(4),
+                "margin": confidence - next_confidence,
+                "second": [self.names[c] for c in second.tolist()],
             }
         )
-        return table, torch.cat(features)
 
     def to(self, device: torch.device) -> Model:
         """Return the model on a device; on a GPU, its trunk is compiled."""
@@ -176,7 +205,10 @@ def build(
     reference: Tensor | None = None,
     quantiles: Tensor | None = None,
 ) -> Model:
-    """Build a model from the weights of its backbone and its network, with the centres of its New classes, if any."""
+    """Build a model from the weights of its backbone and its network, with the centres of its New classes, if any.
+
+    Names of New classes that look like numbers are their numbers.
+    """
     net = weights.build(parameters["model"], parameters["crop"])
     net.load_state_dict(state)
     net = weights.shortened(net, parameters.get("blocks", 0))
@@ -202,6 +234,7 @@ def build(
         trained.eval().requires_grad_(False),
         examples,
         features,
+        numbers=[name if c >= known and is_number(name) else "" for c, name in enumerate(names)],
     )
 
 
@@ -224,7 +257,10 @@ def save(model: Model, folder: Path) -> None:
 
 
 def load(folder: Path) -> Model:
-    """Read a model written by `save`. Raises UserError if it is damaged or from another version."""
+    """Read a model written by `save`, with the names of classes.json in the folder if it exists.
+
+    Raises UserError if it is damaged or from another version.
+    """
     again = "run `ctxgcd discover` with the same --out again, or copy the folder again"
     content = checkpoint.load(folder / MODEL, KIND, again)
     if content.pop("centres", None) is not None:
@@ -238,4 +274,5 @@ def load(folder: Path) -> Model:
     for name in ("features", "reference"):
         if content.get(name) is not None:
             content[name] = content[name].float()
-    return build(content.pop("parameters"), content.pop("state"), content.pop("network"), **content)
+    made = build(content.pop("parameters"), content.pop("state"), content.pop("network"), **content)
+    return made.with_shown(shown) if (shown := Shown.read(folder)) else made

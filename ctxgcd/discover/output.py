@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cached_property
@@ -13,18 +13,34 @@ from pathlib import Path
 from typing import Any
 
 from ctxgcd.errors import UserError
-from ctxgcd.utils.files import on_disk, read_object, require_space, require_writable, write_text
+from ctxgcd.utils.files import (
+    file_sha256,
+    on_disk,
+    read_object,
+    read_or_empty,
+    require_space,
+    require_writable,
+    write_text,
+)
 
-RECORD = "asked.json"  # in OUT/work: the request whose results are in OUT
+RECORD = "asked.json"  # in OUT: the request whose results are in OUT; in OUT/work in version 0.1.0's first results
 LOCK = "lock"  # in OUT/work: the file of training.checkpoint.owned
-MADE = ("place", "files", "facts", "code")  # keys of the record in addition to those of the request
+# Keys of the record in addition to those of the request: where and how the results were made, the folder of the images
+# relative to OUT, the classes with their numbers (classes.Classes), the digest of the corrections that the model was
+# trained with, and the SHA-256 of predictions.csv as written.
+MADE = ("place", "files", "facts", "code", "folder", "numbers", "taken", "written")
 MODEL = "model.pt"  # in OUT/model
+FROM_MODEL = "from_model"  # key of a request that continues from the model in OUT: the SHA-256 of its file
+PREDICTIONS, REPORT, THROWN_OUT, CORRECTIONS = "predictions.csv", "report.html", "thrown_out.csv", "corrections.csv"
 OPTIONS = {
     "crop": "size",
     "entropy_weight": "balance",
 }  # names of command options that differ from those in the request
 OPTIONS |= {key: key for key in ("images", "labels", "classes", "preset", "backbone", "weights", "seed")}
-RESULTS = ("predictions.csv", "report.html", "unreadable.csv", f"model/{MODEL}", "model/params.yaml")
+RESULTS = (
+    *(PREDICTIONS, REPORT, "unreadable.csv", THROWN_OUT, CORRECTIONS),
+    *(f"model/{name}" for name in (MODEL, "params.yaml", "classes.json", "found.npz")),
+)
 
 
 @dataclass(frozen=True)
@@ -32,10 +48,10 @@ class Output:
     """The folder OUT, used by one request.
 
     Intermediate results are in OUT/work/images-*/features-*/run-*, folders named by a hash of their content, so several
-    requests can share them. The record describes the request whose results are in OUT; its files are deleted only when
-    the results of another request are complete. New results are written to OUT/work/new, which is renamed to
-    OUT/work/complete. Then they replace the old results file by file, and the record is replaced last. If the process
-    is killed, the next call completes the replacement.
+    requests can share them; OUT/work can be deleted between calls. The record describes the request whose results are
+    in OUT; its files are deleted only when the results of another request are complete. New results are written to
+    OUT/work/new, which is renamed to OUT/work/complete. Then they replace the old results file by file, and the record
+    is replaced last. If the process is killed, the next call completes the replacement.
 
     Attributes:
         out: the folder.
@@ -60,16 +76,19 @@ class Output:
         with on_disk(self.out):
             if self.out.exists() and not self.out.is_dir():
                 raise UserError(f"{self.out} is a file; give a new or empty folder with --out")
-            if self.out.is_dir() and any(self.out.iterdir()) and not (self.work / RECORD).is_file():
+            if self.out.is_dir() and any(self.out.iterdir()) and not _record_of(self.out).is_file():
                 raise UserError(f"{self.out} contains other files; give a new or empty folder with --out")
         require_writable(self.out / RESULTS[0])
-        require_writable(self.work / RECORD)
+        require_writable(self.work / LOCK)
 
     def claim(self) -> list[Path]:
         """Record this request in a new folder; return the folders that were created, the innermost first."""
         absent = [folder for folder in (self.work, *self.work.parents) if not folder.exists()]
-        if not (self.work / RECORD).is_file():
-            write_text(self.work / RECORD, json.dumps(self.request, indent=1) + "\n")
+        self.work.mkdir(parents=True, exist_ok=True)
+        if (self.work / RECORD).is_file() and not (self.out / RECORD).is_file():  # of an earlier version
+            os.replace(self.work / RECORD, self.out / RECORD)
+        if not (self.out / RECORD).is_file():
+            write_text(self.out / RECORD, json.dumps(self.request, indent=1) + "\n")
         return absent
 
     def begin(self) -> None:
@@ -77,13 +96,12 @@ class Output:
 
         Only the process that owns OUT/work may call this and the following methods.
         """
-        self._replace()
-        self._delete_new()
+        self.recover()
         before = self._held()
-        if self._is_own(before):
+        if self._is_own(before) or FROM_MODEL in self.request:
             return
         if self._is_unused():
-            write_text(self.work / RECORD, json.dumps(self.request, indent=1) + "\n")
+            write_text(self.out / RECORD, json.dumps(self.request, indent=1) + "\n")
             return
         changed = [key for key in self.request if before.get(key) != self.request[key]]
         names = [OPTIONS[key] for key in changed if key in OPTIONS] or changed
@@ -91,6 +109,11 @@ class Output:
             f"{self.out} contains a discovery with different {', '.join(names)}; it is kept until this one is complete",
             flush=True,
         )
+
+    def recover(self) -> None:
+        """Complete a replacement that was killed, and delete incomplete files."""
+        self._replace()
+        self._delete_new()
 
     @contextmanager
     def undone_if_refused(self, created: Sequence[Path]) -> Iterator[None]:
@@ -103,8 +126,8 @@ class Output:
         except UserError:
             if self._is_unused():
                 with suppress(OSError):
-                    for file in (RECORD, LOCK):
-                        (self.work / file).unlink(missing_ok=True)
+                    for file in (self.out / RECORD, self.work / LOCK):
+                        file.unlink(missing_ok=True)
                     for folder in created:
                         folder.rmdir()
             raise
@@ -116,7 +139,7 @@ class Output:
             path.mkdir(parents=True, exist_ok=True)
         if self._is_own(held):
             if "files" not in held:  # not complete yet, so the folders are recorded as they are made
-                self._record(self.work / RECORD, path)
+                self._record(self.out / RECORD, {**self.request, "place": self._name(path)})
         elif "place" in held:
             _delete_others(path, self.work / held["place"])
         return path
@@ -126,32 +149,61 @@ class Output:
         more = "" if self._is_own(self._held()) else " in addition to the discovery that is kept there until then"
         require_space(self.out, needed, what + more)
 
-    def finished(self, place: Path, code: str) -> dict[str, Any] | None:
+    def finished(self, code: str, place: Path | None = None) -> dict[str, Any] | None:
         """Return the facts of the results in OUT if they are complete and match this request and this code, else None.
 
-        place, code: see `replaced`.
+        place, code: see `replaced`. Without a place, results whose place in OUT/work is there do not count, because it
+        has to be compared.
         """
         held = self._held()
-        if self._is_own(held) and (held.get("place"), held.get("code")) == (self._name(place), code):
-            facts: dict[str, Any] | None = held.get("facts")
-            return facts if all((self.out / name).is_file() for name in held["files"]) else None
-        return None
+        if "files" not in held or not self._is_own(held):
+            return None
+        if not all((self.out / name).is_file() for name in held["files"]):
+            return None
+        there = self.work / held["place"]
+        if held["code"] != code or (there.exists() if place is None else there != place):
+            return None
+        facts: dict[str, Any] = held["facts"]
+        return facts
 
     @contextmanager
-    def replaced(self, place: Path, code: str) -> Iterator[tuple[Path, dict[str, Any]]]:
+    def replaced(
+        self, place: Path, code: str, kept: Sequence[str] = (), **made: Any
+    ) -> Iterator[tuple[Path, dict[str, Any]]]:
         """Yield an empty folder for RESULTS, which replace the old ones when the block ends, and a dict for facts.
 
         place: the innermost folder of OUT/work from which the results are made.
         code: hash of the code that makes the results.
+        kept: old files that stay.
+        made: further keys of the record.
         """
-        new, facts = self.work / "new", dict[str, Any]()
+        facts = dict[str, Any]()
+        with self._exchanged(kept) as (new, files):
+            yield new, facts
+            about = {"place": self._name(place), "facts": facts, "code": code, **made}
+            self._record(new / RECORD, {**self.request, **about}, files())
+
+    @contextmanager
+    def changed(self) -> Iterator[tuple[Path, dict[str, Any]]]:
+        """Yield an empty folder for some of RESULTS, which replace the old ones when the block ends, and the record."""
+        record = self._held()
+        with self._exchanged([name for name in record["files"] if name != THROWN_OUT]) as (new, files):
+            yield new, record
+            self._record(new / RECORD, record, files())
+
+    @contextmanager
+    def _exchanged(self, kept: Sequence[str]) -> Iterator[tuple[Path, Callable[[], list[str]]]]:
+        """Yield an empty folder, whose files replace those of OUT when the block ends, and what lists all files then.
+
+        kept: files of OUT that stay if the folder does not have them.
+        """
+        new = self.work / "new"
         self._delete_new()
         with on_disk(new):
             (new / "model").mkdir(parents=True)
         try:
-            yield new, facts
-            files = [name for name in RESULTS if (new / name).exists()]
-            self._record(new / RECORD, place, files=files, facts=facts, code=code)
+            there = {name for name in kept if (self.out / name).exists()}
+            yield new, lambda: [name for name in RESULTS if (new / name).exists() or name in there]
             with on_disk(new):
                 os.replace(new, self.work / "complete")
         finally:
@@ -181,19 +233,15 @@ class Output:
                         (self.out / name).unlink(missing_ok=True)
                     elif (complete / name).exists():
                         os.replace(complete / name, self.out / name)
-                if record != self._held():  # otherwise keep the folders of a request in progress
+                if record["place"] != self._held().get("place"):  # else keep the folders of a request in progress
                     place = self.work / record["place"]
                     for folder in (place, *place.parents)[: len(Path(record["place"]).parts)]:
                         _delete_others(folder, place)
-                os.replace(complete / RECORD, self.work / RECORD)
+                os.replace(complete / RECORD, self.out / RECORD)
             shutil.rmtree(complete)
 
     def _held(self) -> dict[str, Any]:
-        """Return the record; empty if it is damaged."""
-        try:
-            return read_object(self.work / RECORD)
-        except UserError:
-            return {}
+        return read_record(self.out)
 
     def _is_own(self, record: Mapping[str, Any]) -> bool:
         return {key: value for key, value in record.items() if key not in MADE} == self.request
@@ -201,9 +249,29 @@ class Output:
     def _name(self, place: Path) -> str:
         return place.relative_to(self.work).as_posix()
 
-    def _record(self, file: Path, place: Path, **made: Any) -> None:
-        content = {**self.request, "place": self._name(place), **made}
-        write_text(file, json.dumps(content, indent=1) + "\n")
+    def _record(self, file: Path, content: Mapping[str, Any], files: Sequence[str] | None = None) -> None:
+        """Write a record; files: the results, if they are complete."""
+        done = {} if files is None else {"files": files, "written": self._written(file.parent)}
+        write_text(file, json.dumps({**content, **done}, indent=1) + "\n")
+
+    def _written(self, new: Path) -> str | None:
+        """Return the SHA-256 of predictions.csv in a folder of new results, else that of the old one as written."""
+        if (file := new / PREDICTIONS).exists():
+            return file_sha256(file)
+        written: str | None = self._held().get("written")
+        return written
+
+
+def read_record(out: Path) -> dict[str, Any]:
+    """Return the record in OUT, or in OUT/work as in earlier versions; empty if there is none or it is damaged."""
+    record = read_or_empty(_record_of(out))
+    if tried := record.get("facts", {}).get("tried"):  # the keys of a JSON object are texts
+        record["facts"]["tried"] = {int(classes): accuracy for classes, accuracy in tried.items()}
+    return record
+
+
+def _record_of(out: Path) -> Path:
+    return next((file for file in (out / RECORD, out / "work" / RECORD) if file.is_file()), out / RECORD)
 
 
 def _delete_others(folder: Path, kept: Path) -> None:

@@ -2,32 +2,23 @@
 
 from __future__ import annotations
 
-import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
-import torch
-from torch import Tensor
 
-from ctxgcd.benchmarks.readers.own_images import misnamed, not_read
 from ctxgcd.discover import model as models
-from ctxgcd.discover.presets import cores
+from ctxgcd.discover.columns import PREDICTED
+from ctxgcd.discover.features import device_for_images, packed, trunk_outputs
 from ctxgcd.errors import UserError
-from ctxgcd.images.pack import pack
-from ctxgcd.images.packed import left_out
-from ctxgcd.models.features import batches, outputs
-from ctxgcd.names import PREDICTED
-from ctxgcd.training.devices import borrowed_devices, make_deterministic
-from ctxgcd.training.load import open_cropper
-from ctxgcd.utils.progress import Progress
 
 
 def predict(
     model: Path, folder: Path, paths: Sequence[str], threshold: float | None, false_alarms: float | None
 ) -> tuple[pd.DataFrame, dict[str, Any]]:
-    """Return a row (names.PREDICTED) for each readable image, and facts; see api.predict."""
+    """Return a row (columns.PREDICTED) for each readable image, and facts; see api.predict."""
     made = models.load(model)
     by = "score" if made.reference is None else "similarity"
     if false_alarms is not None:
@@ -40,26 +31,10 @@ def predict(
     elif threshold is None:
         assert made.threshold is not None
         threshold = made.threshold
-    if left := not_read(folder):
-        print(f"note: {left}", flush=True)
     p = made.parameters
-    with tempfile.TemporaryDirectory(prefix="ctxgcd-") as temporary, borrowed_devices(1) as [device]:
-        torch.set_num_threads(cores())
-        make_deterministic(device)
+    with device_for_images() as device, packed(folder, paths, p, device) as (cropper, read, unreadable):
         made = made.to(device)
-        store = Path(temporary) / "images.npz"
-        pack("folder", folder, paths, p["resize"], store, cores(), leave_out=True)
-        unreadable = left_out(store)
-        cropper = open_cropper(p, store, device)
-        images = len(cropper.store)
-
-        def kept() -> Iterator[Tensor]:
-            progress = Progress("classified", images)
-            views = (cropper.test_view(ids) for ids in batches(images, cropper))
-            for rows in outputs(made.backbone.trunk, views, p["precision"], device):
-                yield rows
-                progress.add(len(rows))
-
-        table, _ = made.classified(kept(), [path for path in paths if path not in unreadable])
+        kept = trunk_outputs(made.backbone.trunk, cropper, p["precision"], "classified")
+        table = made.table(made.find(kept, read, np.arange(len(read))))
     table["none_of_these"] = (table[by] < threshold).astype(int)
-    return table[list(PREDICTED)], {"threshold": threshold, "by": by, "unreadable": misnamed(folder) | unreadable}
+    return table[list(PREDICTED)], {"threshold": threshold, "by": by, "unreadable": unreadable}

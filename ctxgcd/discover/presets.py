@@ -1,4 +1,4 @@
-"""Named presets of training values for discoveries, adapted to the number of images."""
+"""Named presets of training values for discoveries."""
 
 from __future__ import annotations
 
@@ -17,8 +17,6 @@ from ctxgcd.models.pretrained import size_fault
 from ctxgcd.pipeline.rows import parse_row, refuse
 
 FILE = Path(__file__).parent / "presets.yaml"
-STEPS = 8  # preferred minimum of steps in an epoch
-LEAST_BATCH = 16
 SIZES = (8, 1024)  # allowed sides of the square views, in pixels
 IMAGES_A_CLASS = 4  # images per class at the largest K of an estimate
 
@@ -127,33 +125,6 @@ def _backbone(name: str, weights: str | None, known: dict[str, Backbone]) -> tup
 def cores() -> int:
     """Return the number of CPU cores available to this process."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
-def fitted(values: dict[str, Any], images: int) -> tuple[dict[str, Any], list[str]]:
-    """Return the values adapted to the number of images, and a sentence for each value that was reduced.
-
-    A length in `steps` is replaced by epochs, and by warm-ups in proportion.
-    """
-    batch = min(values["batch_size"], max(LEAST_BATCH, images // STEPS), images)
-    changes = {"batch_size": batch}
-    if "neighbour_images" in values:
-        around = min(values["neighbour_images"], batch)
-        changes |= {"neighbour_images": around, "k": max(2, min(values["k"], around // 2))}
-    said = [
-        f"{key} is reduced from {values[key]} to {value}, because there are only {images:,} images"
-        for key, value in changes.items()
-        if value != values[key]
-    ]
-    made = values | changes
-    if steps := made.pop("steps", None):
-        made |= length(steps, images, batch, made["epochs"])
-    return {key: value for key, value in made.items() if key in values}, said
-
-
-def length(steps: int, images: int, batch_size: int, least: int = 5) -> dict[str, int]:
-    """Return the number of epochs, at least `least`, that makes about so many steps, and warm-ups in proportion."""
-    epochs = max(least, round(steps / max(1, images // batch_size)))
-    return {"epochs": epochs, "teacher_warmup_epochs": max(1, epochs // 5), "T_warm": epochs // 4}
 
 
 def estimate_of(images: int, known: int, threads: int) -> dict[str, int]:

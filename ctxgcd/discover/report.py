@@ -4,25 +4,29 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
 from ctxgcd.discover.class_shapes import LEAST_IMAGES, halves, most_central, similar_pairs
+from ctxgcd.discover.classes import titled
 from ctxgcd.discover.model import FALSE_ALARMS, Model
 from ctxgcd.discover.sentences import EXPLANATION, FEW, on_estimate
 from ctxgcd.errors import UserError
 from ctxgcd.images.packed import Packed, open_packed
 from ctxgcd.names import counted
 from ctxgcd.plots.embedding import project
+from ctxgcd.report.all_images import AllImages, Card, Cards, ImageList, Row, all_images
 from ctxgcd.report.embedding import embedding
-from ctxgcd.report.gallery import Gallery, Group, Picture, first
+from ctxgcd.report.gallery import first
 from ctxgcd.report.grid import Cell, Grid
 from ctxgcd.report.page import Block, Notes, Section, write_page
-from ctxgcd.report.thumbnails import sheet, thumbnail
+from ctxgcd.report.thumbnails import sheet
 
 TYPICAL, UNCERTAIN = 10, 5  # images of a class
 LISTED = 50  # uncertain images of all classes
@@ -30,6 +34,15 @@ MAPPED = 2000  # images of the map
 TO_LOOK_AT, PICTURED = 10, 4  # classes or pairs to look at, and those with pictures
 LEAST_COMPARED = 3  # divided classes; with fewer, a class is compared with (almost) its own value
 LONGEST = 60  # characters of a name
+NEW = (
+    "Most typical: the images most similar to their class. Least certain: the images for which a second class is "
+    "almost as likely. A click enlarges an image, with its file, its confidence and the second class."
+)
+CORRECT = (
+    "To correct the classes, give them names (two classes with one name are merged), and enlarge an image to say that "
+    "it is right, belongs to another class or is to be thrown out. Then download corrections.csv at the end of the "
+    "page and run `ctxgcd label OUT corrections.csv`. Corrections stay in this browser until the report is made again."
+)
 
 
 @dataclass(frozen=True)
@@ -37,9 +50,10 @@ class Discovered:
     """The results of a discovery.
 
     Attributes:
-        table: table of Model.classified, one row for each unlabelled image.
+        table: table of Model.table, one row for each unlabelled image.
         features: float32 [n, d], the features of these images.
         ids: ids of these images in the packed `store`.
+        folder: the folder of the images, relative to that of the results.
     """
 
     model: Model
@@ -47,39 +61,85 @@ class Discovered:
     features: NDArray[np.float32]
     ids: NDArray[np.int64]
     store: Path
+    folder: str
+
+    @cached_property
+    def keys(self) -> list[str]:
+        """The number of each class, else its name, by which corrections know it."""
+        return [number or name for number, name in zip(self.model.numbers, self.model.names, strict=True)]
+
+    @cached_property
+    def titles(self) -> list[str]:
+        """The name of each class, shortened, with its number if it has another name."""
+        short = [name if len(name) <= LONGEST else name[: LONGEST - 1] + "…" for name in self.model.names]
+        return [titled(name, number) for name, number in zip(short, self.model.numbers, strict=True)]
+
+    @cached_property
+    def merged(self) -> list[bool]:
+        """Whether each class was merged into another one."""
+        return [c != into for c, into in enumerate(self.model.into or range(len(self.model.names)))]
+
+    @cached_property
+    def sizes(self) -> NDArray[np.int64]:
+        """The number of unlabelled images of each class."""
+        return np.bincount(self.table["class"], minlength=len(self.model.names))
+
+    @cached_property
+    def classes(self) -> list[int]:
+        """The classes of the report, the largest first: those with unlabelled images and the known ones."""
+        shown = [c for c, size in enumerate(self.sizes) if size or c < self.model.known]
+        return sorted(shown, key=lambda c: -self.sizes[c])
+
+    @cached_property
+    def order(self) -> NDArray[np.int64]:
+        """The rows of the table as the report numbers them: class by class, the most typical images first."""
+        rank = np.empty(len(self.sizes), np.int64)
+        rank[self.classes] = np.arange(len(self.classes))
+        return np.lexsort((-self.table["score"].to_numpy(), rank[self.table["class"]]))
+
+    @cached_property
+    def number(self) -> NDArray[np.int64]:
+        """The number of each row of the table in the report."""
+        return np.argsort(self.order)
 
 
 def write_report(found: Discovered, facts: Mapping[str, Any], out: Path) -> None:
     """Write the report; facts: the values returned by api.discover."""
     store = open_packed(found.store)
     known = found.model.known
-    classes = found.table["class"]
-    ids = [c for c in range(len(found.model.names)) if c < known or (classes == c).any()]
-    ids.sort(key=lambda c: -int((classes == c).sum()))
-    largest = next((found.model.names[c] for c in ids if c >= known), None)
+    new = [c for c in found.classes if c >= known]
     sections = [
-        Section("Summary", [Notes(_summary(facts, largest)), _classes(found, ids)]),
-        Section(
-            "New classes",
-            _gallery(found, store, [c for c in ids if c >= known], "No images."),
-        ),
-        *(
-            [Section("Known classes", _gallery(found, store, [c for c in ids if c < known], "No images."))]
-            * bool(known)
-        ),
-        Section("Classes to look at", _to_look_at(found, store)),
+        Section("Summary", [Notes(_summary(facts, found.titles[new[0]] if new else None)), _classes(found)]),
+        Section("New classes", [Notes([NEW, CORRECT]), _gallery(found, new)] if new else [Notes(["No images."])]),
+        *([Section("Known classes", [_gallery(found, [c for c in found.classes if c < known])])] * bool(known)),
+        Section("Classes to look at", [*_pairs(found), *_divided(found)]),
         Section("Map of the images", [_map(found, store)]),
-        Section("Uncertain images", _uncertain(found, store)),
+        Section("Uncertain images", _uncertain(found)),
         Section("Assumptions and parameters", _assumptions(found, facts)),
     ]
     images = f"{counted(len(found.table), 'image')} without a label"
     lead = f"{images} in {counted(facts['found'], 'class')}{f'; known classes: {known}' if known else ', all new'}."
-    write_page("ctxgcd: discovered classes", lead, sections, out)
+    write_page("ctxgcd: discovered classes", lead, sections, out, _all_images(found, store))
 
 
-def _name(found: Discovered, c: int) -> str:
-    name = found.model.names[c]
-    return name if len(name) <= LONGEST else name[: LONGEST - 1] + "…"
+def _all_images(found: Discovered, store: Packed) -> AllImages:
+    rows = found.table.iloc[found.order]
+    last = sorted(range(len(found.keys)), key=lambda c: not found.merged[c])  # a merged class may have the same name
+    place = {found.model.names[c]: c for c in last}
+    data = {
+        "base": "".join(f"{quote(part)}/" for part in found.folder.split("/")),
+        "classes": [
+            {"key": key, "name": name, "merged": merged}
+            for key, name, merged in zip(found.keys, found.model.names, found.merged, strict=True)
+        ],
+        "images": {
+            "path": rows["path"].tolist(),
+            "of": rows["class"].tolist(),
+            "second": [place[name] for name in rows["second"]],
+            "confidence": (100 * rows["confidence"]).round().astype(int).tolist(),
+        },
+    }
+    return all_images(data, lambda number: store[int(found.ids[found.order[number]])])
 
 
 def _summary(facts: Mapping[str, Any], largest: str | None) -> list[str]:
@@ -95,29 +155,26 @@ def _summary(facts: Mapping[str, Any], largest: str | None) -> list[str]:
         *([f"New classes are numbered. The largest is {largest}; see the galleries."] if largest else []),
         *facts["check"]["said"],
         *([EXPLANATION] if "scores" in facts["check"] else []),
+        *facts.get("corrected", ()),
+        *facts.get("changed", ()),
         *facts["notes"],
     ]
 
 
-def _classes(found: Discovered, ids: Sequence[int]) -> Grid:
-    sizes = _sizes(found)
+def _classes(found: Discovered) -> Grid:
+    sizes = found.sizes
     lines = [
         [
-            Cell(_name(found, c)),
+            Cell(found.titles[c]),
             Cell("known" if c < found.model.known else "new"),
             Cell(f"{sizes[c]:,}", share=sizes[c] / sizes.max()),
             Cell("–" if (mean := _mean_confidence(found, c)) is None else f"{100 * mean:.0f}"),
         ]
-        for c in ids
+        for c in found.classes
     ]
     notes = [f"A class of fewer than {FEW} images has no mean confidence: so few images make up its centre themselves."]
-    few = any(sizes[c] < FEW for c in ids)
+    few = any(sizes[c] < FEW for c in found.classes)
     return Grid("Classes", ["Class", "Kind", "Images", "Mean confidence (%)"], lines, 2, notes if few else ())
-
-
-def _sizes(found: Discovered) -> NDArray[np.int64]:
-    """Return the number of unlabelled images of each class."""
-    return np.bincount(found.table["class"], minlength=len(found.model.names))
 
 
 def _mean_confidence(found: Discovered, c: int) -> float | None:
@@ -126,74 +183,70 @@ def _mean_confidence(found: Discovered, c: int) -> float | None:
     return float(of.mean()) if len(of) >= FEW else None
 
 
-def _gallery(found: Discovered, store: Packed, ids: Sequence[int], none: str) -> list[Block]:
-    if not ids:
-        return [Notes([none])]
-    table, classes = found.table, found.table["class"].to_numpy()
-    groups = []
-    for c in ids:
-        members = classes == c
-        mean = _mean_confidence(found, c)
-        groups.append(
-            Group(
-                _name(found, c),
+def _gallery(found: Discovered, classes: Sequence[int]) -> Cards:
+    margins, cards = found.table["margin"].to_numpy(), []
+    for c in classes:
+        rows, mean = np.flatnonzero(found.table["class"] == c), _mean_confidence(found, c)
+        start = int(found.number[rows].min()) if len(rows) else 0
+        every = range(start, start + len(rows))
+        cards.append(
+            Card(
+                found.titles[c],
                 [
-                    counted(int(members.sum()), "unlabelled image"),
+                    counted(len(rows), "unlabelled image"),
                     *([] if mean is None else [f"mean confidence {mean:.0%}"]),
                 ],
-                _pictures(found, store, first(-table["score"].to_numpy(), members, TYPICAL)),
-                _pictures(found, store, first(table["margin"].to_numpy(), members, UNCERTAIN)),
+                [
+                    Row("Most typical", every[:TYPICAL]),
+                    Row("Least certain", _numbers(found, rows[np.argsort(margins[rows], kind="stable")[:UNCERTAIN]])),
+                ],
+                of=c,
+                named=c >= found.model.known,
+                every=every if len(rows) > TYPICAL else range(0),
             )
         )
-    note = (
-        "Most typical: the images most similar to their class. Least certain: the images for which a second class is "
-        "almost as likely. Hold the pointer over a picture to see its file, its confidence and the second class."
-    )
-    return [Notes([note]), Gallery(groups)]
+    return Cards(cards, found.titles)
 
 
-def _pictures(found: Discovered, store: Packed, places: Sequence[int]) -> list[Picture]:
-    rows = found.table.iloc[list(places)]
-    shown = zip(places, rows["path"], rows["confidence"], rows["second"], strict=True)
-    return [
-        Picture(thumbnail(store[int(found.ids[i])]), f"{path} ({100 * share:.0f}%, or {second})")
-        for i, path, share, second in shown
-    ]
+def _numbers(found: Discovered, rows: Sequence[int] | NDArray[np.int64]) -> list[int]:
+    return [int(number) for number in found.number[rows]]
 
 
-def _to_look_at(found: Discovered, store: Packed) -> list[Block]:
-    """Return pairs of classes that look like one, and classes that look like several, with pictures."""
-    return [*_pairs(found, store), *_divided(found, store)]
+def _central(found: Discovered, head: str, rows: NDArray[np.int64]) -> Row:
+    return Row(head, _numbers(found, most_central(found.features, rows, UNCERTAIN)))
 
 
-def _central(found: Discovered, store: Packed, rows: NDArray[np.int64]) -> list[Picture]:
-    return _pictures(found, store, most_central(found.features, rows, UNCERTAIN))
-
-
-def _pairs(found: Discovered, store: Packed) -> list[Block]:
+def _pairs(found: Discovered) -> list[Block]:
+    """Return pairs of classes that look like one, with images."""
     classes = found.table["class"].to_numpy()
     lines: list[list[Cell]] = []
-    groups: list[Group] = []
-    for pair in similar_pairs(found.features, classes, found.model.known)[:TO_LOOK_AT]:
-        first, second = (_name(found, c) for c in (pair.first, pair.second))
-        members = [np.flatnonzero(classes == c) for c in (pair.first, pair.second)]
-        texts = (first, second, *(f"{len(rows):,}" for rows in members), f"{pair.cosine:.3f}")
-        lines.append([Cell(text) for text in texts])
-        if len(groups) < PICTURED:
-            both = [_central(found, store, rows) for rows in members]
-            title, facts = f"{first} and {second}", [f"cosine {pair.cosine:.3f}"]
-            groups.append(Group(title, facts, both[0], both[1], (first, second)))
+    cards: list[Card] = []
+    pairs = similar_pairs(found.features, classes, found.model.known)[:TO_LOOK_AT]
+    for pair in pairs:
+        both = (pair.first, pair.second)
+        names = [found.titles[c] for c in both]
+        sizes = [f"{found.sizes[c]:,}" for c in both]
+        lines.append([Cell(text) for text in (*names, *sizes, f"{pair.cosine:.3f}")])
+        if len(cards) < PICTURED:
+            rows = [_central(found, name, np.flatnonzero(classes == c)) for name, c in zip(names, both, strict=True)]
+            # A known class keeps its images; of two new classes, the larger one does.
+            merge = both if pair.second < found.model.known else both[::-1]
+            cards.append(Card(" and ".join(names), [f"cosine {pair.cosine:.3f}"], rows, merge=merge))
     if not lines:
         return []
+    both_new = (pair for pair in pairs if min(pair.first, pair.second) >= found.model.known)
+    example = next((f"{found.keys[pair.second]},{found.keys[pair.first]}" for pair in both_new), "")
     note = (
-        "The most similar mean features of two classes, at least one of them new. If the pictures of a pair show one "
-        "kind, give both classes the same name, or run the discovery with a smaller --classes."
+        "The most similar mean features of two classes, at least one of them new. If the images of a pair show one "
+        f"kind, give both classes the same name: below{example and f', or with `ctxgcd label OUT {example}=NAME`'}. Or "
+        "run the discovery with a smaller --classes."
     )
     head = ["Class", "Other class", "Images", "Images of the other", "Cosine"]
-    return [Grid("Classes that look like one", head, lines, 2, [note]), Gallery(groups)]
+    return [Grid("Classes that look like one", head, lines, 2, [note]), Cards(cards, found.titles)]
 
 
-def _divided(found: Discovered, store: Packed) -> list[Block]:
+def _divided(found: Discovered) -> list[Block]:
+    """Return classes that look like several, with images."""
     classes = found.table["class"].to_numpy()
     divided = halves(found.features, classes, threads=found.model.parameters["threads"])
     if len(divided) < LEAST_COMPARED:
@@ -207,21 +260,21 @@ def _divided(found: Discovered, store: Packed) -> list[Block]:
             )
         ]
     lines: list[list[Cell]] = []
-    groups: list[Group] = []
+    cards: list[Card] = []
     for one in divided[:TO_LOOK_AT]:
-        name, cosine = _name(found, one.number), f"{one.cosine:.3f}"
+        name, cosine = found.titles[one.number], f"{one.cosine:.3f}"
         lines.append([Cell(text) for text in (name, f"{len(one.larger):,}", f"{len(one.smaller):,}", cosine)])
-        if len(groups) < PICTURED:
-            both = [_central(found, store, rows) for rows in (one.larger, one.smaller)]
-            groups.append(Group(name, [f"cosine {cosine}"], both[0], both[1], ("Larger half", "Smaller half")))
+        if len(cards) < PICTURED:
+            halves_of = [_central(found, "Larger half", one.larger), _central(found, "Smaller half", one.smaller)]
+            cards.append(Card(name, [f"cosine {cosine}"], halves_of))
     usual = float(np.median([one.cosine for one in divided]))
     note = (
         f"Each class of at least {LEAST_IMAGES} images is divided in two. The median of the cosines between the mean "
-        f"features of two halves is {usual:.3f}; a much lower one may mean two kinds. If the pictures show two kinds, "
-        "label some images of each, or run the discovery with a larger --classes."
+        f"features of two halves is {usual:.3f}; a much lower one may mean two kinds. If the images show two kinds, "
+        "move some images of one kind to a new class, or run the discovery with a larger --classes."
     )
     head = ["Class", "Images of the larger half", "Images of the smaller half", "Cosine"]
-    return [Grid("Classes that look like several", head, lines, 1, [note]), Gallery(groups)]
+    return [Grid("Classes that look like several", head, lines, 1, [note]), Cards(cards, found.titles)]
 
 
 def _map(found: Discovered, store: Packed) -> Block:
@@ -236,7 +289,7 @@ def _map(found: Discovered, store: Packed) -> Block:
     return embedding(
         points,
         rows["path"].tolist(),
-        {"class": [_name(found, c) for c in rows["class"]], "kind": kind, "confidence": _steps(rows["confidence"])},
+        {"class": [found.titles[c] for c in rows["class"]], "kind": kind, "confidence": _steps(rows["confidence"])},
         f"{len(shown):,}{few} unlabelled images (t-SNE of their features): similar images are close to each other. "
         "Circles: known classes, triangles: new classes.",
         triangle=[word == "new" for word in kind],
@@ -248,20 +301,18 @@ def _steps(confidence: pd.Series) -> list[str]:
     return [f"{25 * part} to {25 * part + 25}%" for part in (confidence * 4).astype(int).clip(upper=3)]
 
 
-def _uncertain(found: Discovered, store: Packed) -> list[Block]:
+def _uncertain(found: Discovered) -> list[Block]:
     every = np.ones(len(found.table), dtype=np.bool_)
-    places = first(found.table["margin"].to_numpy(), every, LISTED)
-    rows = found.table.iloc[places]
-    texts = {"path": "Image", "name": "Class", "second": "Second class"}
-    if found.model.known:
-        texts["nearest"] = "Nearest labelled example"
-    lines = [
-        [*map(Cell, words), Cell(f"{100 * share:.0f}"), Cell(f"{100 * margin:.1f}")]
-        for *words, share, margin in rows[[*texts, "confidence", "margin"]].itertuples(index=False)
-    ]
-    head = [*texts.values(), "Confidence (%)", "Margin (points)"]
-    group = Group("Images", [f"{len(places)} images with the smallest margins"], [], _pictures(found, store, places))
-    return [Gallery([group]), Grid("Images with the smallest margins", head, lines, len(texts))]
+    rows = first(found.table["margin"].to_numpy(), every, LISTED)
+    table = found.table.iloc[rows]
+    columns = zip(*(table[name] for name in ("path", "name", "second", "nearest", "confidence", "margin")), strict=True)
+    entries = []
+    for number, (path, name, second, nearest, share, margin) in zip(_numbers(found, rows), columns, strict=True):
+        labelled = [f"nearest labelled image: {nearest}"] if found.model.known else []
+        facts = [f"{name}, or {second}", f"confidence {share:.0%}, margin {100 * margin:.1f} points", *labelled]
+        entries.append((number, path, facts))
+    note = f"The {len(rows)} images with the smallest margins between the confidences of the best two classes."
+    return [Notes([note]), ImageList(entries)]
 
 
 def _assumptions(found: Discovered, facts: Mapping[str, Any]) -> list[Block]:

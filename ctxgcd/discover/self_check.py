@@ -19,9 +19,9 @@ from torch.nn.functional import normalize
 from ctxgcd.benchmarks.split import trial_split
 from ctxgcd.clustering.kmeans import kmeans
 from ctxgcd.clustering.semi_kmeans import semi_supervised_kmeans
-from ctxgcd.discover.presets import fitted
 from ctxgcd.evaluation.accuracy import v2
 from ctxgcd.methods.build import method_of
+from ctxgcd.pipeline.few_images import fitted
 from ctxgcd.training.in_memory import train_in_memory
 
 LEAST_CLASSES, LEAST_IMAGES = 4, 4  # labelled classes, and labelled images of each

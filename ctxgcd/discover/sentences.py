@@ -26,8 +26,11 @@ def chance(accuracies: Collection[float], images: int) -> int:
 
 
 def on_estimate(facts: Mapping[str, Any]) -> list[str]:
-    """Return how sure an estimated number of classes is; empty if it was given. facts: as of api.discover."""
-    if facts["K_source"] != "estimated":
+    """Return how sure an estimated number of classes is; empty if it was given or corrected since.
+
+    facts: as of api.discover.
+    """
+    if facts["K_source"] != "estimated" or facts["K"] not in (facts["tried"] or ()):
         return []
     number, labelled, tried = facts["K"], facts["labelled"], facts["tried"]
     reasons = []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Collection, Mapping, Sequence
 from itertools import takewhile
 from pathlib import Path, PureWindowsPath
@@ -11,6 +12,7 @@ import pandas as pd
 
 from ctxgcd.benchmarks.readers.own_images import left_out_of
 from ctxgcd.benchmarks.readers.reader import as_manifest
+from ctxgcd.discover.classes import is_number
 from ctxgcd.errors import UserError, closest, shown
 from ctxgcd.names import counted
 from ctxgcd.utils.user_tables import (
@@ -29,6 +31,8 @@ from ctxgcd.utils.user_tables import (
 
 SUGGESTED = 5000  # maximum number of paths that are searched for a suggestion
 LISTED = 3  # missing images in one message
+FOLDERS = "folders"  # instead of a file of labels: the names of folders
+UNLABELLED = re.compile(r"unlabell?ed", re.IGNORECASE)  # a folder
 
 
 def stamp(folder: Path, paths: Sequence[str]) -> str:
@@ -52,6 +56,11 @@ def read_labels(file: Path, folder: Path, paths: Sequence[str]) -> tuple[dict[st
             missing image; or no image has a label.
     """
     table = read_table(file, "path,class")
+    if table.has("confidence") and table.has("nearest"):
+        raise UserError(
+            f"{file} is a predictions.csv, not a file of labels; take your changes of it in with `ctxgcd label OUT "
+            f"{file}`"
+        )
     if len(named := table.has(*CLASS, NAME)) > 1:
         raise UserError(
             f"{file} has several columns that may contain class names: {' and '.join(named)}; keep only one and rename "
@@ -67,6 +76,11 @@ def read_labels(file: Path, folder: Path, paths: Sequence[str]) -> tuple[dict[st
     given = given.assign(path=_below(folder, given["path"]))
     one, forms = in_one_form(given["class"].unique().tolist())
     notes += [f"{file.name}: {line}" for line in forms]
+    if number := next(filter(is_number, one.values()), None):
+        raise UserError(
+            f"{file} has the class {shown(number)}, which is the number of a new class; to correct the results of a "
+            f"discovery, run `ctxgcd label OUT {file}`; for a class of your own, give it another name"
+        )
     own = spelled(given["path"], paths, str(folder))
     given = given.assign(path=given["path"].map(lambda path: own.get(path, path)), **{"class": given["class"].map(one)})
     once = Table(table.name, given).once("path").rows
@@ -84,9 +98,7 @@ def read_labels(file: Path, folder: Path, paths: Sequence[str]) -> tuple[dict[st
         if lost:
             names = shown(", ".join(sorted(lost)))
             notes.append(f"no labelled image of {names} can be read, so it is not a known class")
-    by_folded = {name.casefold(): name for name in labels.values()}
-    if other := next((name for name in labels.values() if name != by_folded[name.casefold()]), None):
-        notes.append(f"{file.name}: {other!r} and {by_folded[other.casefold()]!r} count as two classes")
+    notes += _cases(labels.values(), file.name)
     if not labels:
         raise UserError(f"{file} labels no image; label some images of at least one known class")
     stray = once.loc[once["path"].isin(set(labels) - there), "path"]
@@ -98,6 +110,35 @@ def read_labels(file: Path, folder: Path, paths: Sequence[str]) -> tuple[dict[st
             f"{folder}: {', '.join(lines)}{more}; write paths relative to that folder, or delete the lines"
         )
     return labels, notes
+
+
+def labels_of_folders(folder: Path, paths: Sequence[str]) -> tuple[dict[str, str], list[str]]:
+    """Return path -> class name by the folders directly in `folder`, and notes.
+
+    Images directly in `folder`, in a folder UNLABELLED, or in one with the number of a new class have no label. Raises
+    UserError if no image has one.
+    """
+    tops = {path: path.partition("/")[0] for path in paths if "/" in path}
+    without = sorted({top for top in tops.values() if UNLABELLED.fullmatch(top) or is_number(top)})
+    one, notes = in_one_form(sorted(set(tops.values()) - set(without)))
+    labels = {path: one[top] for path, top in tops.items() if top in one}
+    if not labels:
+        raise UserError(
+            f"{folder} contains no folder with images{f' except {listed(without)}' if without else ''}; put the "
+            "labelled images of each class into a folder with its name, or give a CSV with --labels"
+        )
+    left = counted(len(paths) - len(labels), "image")
+    places = " or ".join([f"directly in {folder.name}", *([f"in {listed(without)}"] if without else [])])
+    classes = counted(len(set(labels.values())), "class")
+    notes.append(f"labels by folders: {counted(len(labels), 'image')} of {classes}; {left} {places} without a label")
+    return labels, notes + _cases(labels.values(), folder.name)
+
+
+def _cases(names: Collection[str], where: str) -> list[str]:
+    """Return a note on two class names that differ only in case."""
+    by_folded = {name.casefold(): name for name in names}
+    other = next((name for name in names if name != by_folded[name.casefold()]), None)
+    return [f"{where}: {other!r} and {by_folded[other.casefold()]!r} count as two classes"] if other else []
 
 
 def _refuse_swapped(table: Table, rows: pd.DataFrame, folder: Path, paths: Sequence[str]) -> None:
@@ -143,14 +184,16 @@ def _relative(path: str, folder: Path) -> str:
     return path
 
 
-def make_split(paths: Sequence[str], labels: Mapping[str, str]) -> pd.DataFrame:
+def make_split(paths: Sequence[str], labels: Mapping[str, str], order: Sequence[str] | None = None) -> pd.DataFrame:
     """Return the split of all images: one part, class ids by sorted names of known classes, -1 for unlabelled images.
+
+    order: the classes by id, if their names are not sorted.
 
     A class without labelled images in `paths`, because none can be read, is not known. Without labels, all images are
     unlabelled.
     """
     of = [labels.get(path, "") for path in paths]
-    ids = {name: number for number, name in enumerate(sorted(set(of) - {""}))}
+    ids = {name: number for number, name in enumerate(sorted(set(of) - {""}) if order is None else order)}
     split = as_manifest(paths, [ids.get(name, -1) for name in of], of, ["train"] * len(paths))
     split["role"] = ["labelled" if name else "unlabelled" for name in of]
     labelled = int((split["role"] == "labelled").sum())

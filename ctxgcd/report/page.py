@@ -12,6 +12,7 @@ from typing import ClassVar, Protocol
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
+from ctxgcd.report.all_images import AllImages
 from ctxgcd.tables.escapes import as_html
 from ctxgcd.utils.files import write_text
 
@@ -52,8 +53,13 @@ class Section:
     folded: bool = False
 
 
-def write_page(title: str, lead: str, sections: Sequence[Section], out: Path) -> None:
-    """Write the page atomically, with all texts escaped; its Content-Security-Policy blocks external resources."""
+def write_page(
+    title: str, lead: str, sections: Sequence[Section], out: Path, all_images: AllImages | None = None
+) -> None:
+    """Write the page atomically, with all texts escaped; its Content-Security-Policy blocks external resources.
+
+    all_images: the images of the blocks `cards` and `image_list`; their files may be shown, enlarged.
+    """
     environment = Environment(
         loader=FileSystemLoader(TEMPLATES),
         undefined=StrictUndefined,
@@ -63,12 +69,16 @@ def write_page(title: str, lead: str, sections: Sequence[Section], out: Path) ->
     )
     environment.policies["json.dumps_kwargs"] = {}  # keep the order of keys, which the page shows
     environment.filters["symbols"] = lambda text: Markup(as_html(text))  # escapes; L_n gets a subscript
+    parts = ["page", *["all_images"] * bool(all_images)]
     # Browsers normalise line ends to one character before they compute the hash of a script.
-    style, script = (Markup((TEMPLATES / name).read_text(encoding="utf-8")) for name in ("page.css", "page.js"))
+    style, script = (
+        Markup("".join((TEMPLATES / f"{part}.{kind}").read_text(encoding="utf-8") for part in parts))
+        for kind in ("css", "js")
+    )
     script_hash = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     template = environment.get_template("page.html.j2")
     content = {"title": title, "lead": lead, "sections": sections, "style": style, "script": script}
-    write_text(out, template.render(**content, script_hash=script_hash))
+    write_text(out, template.render(**content, script_hash=script_hash, all_images=all_images))
 
 
 def png(path: Path, caption: str) -> Figure:

@@ -43,13 +43,13 @@ def thumbnail(pixels: Pixels, side: int = SIDE) -> str:
     return _uri(square(pixels, side))
 
 
-def sheet(images: Sequence[Pixels], side: int = SMALL) -> Sheet:
+def sheet(images: Sequence[Pixels], side: int = SMALL, per_line: int = PER_LINE) -> Sheet:
     """Return images as one sprite sheet, in their order, which is much smaller than separate images."""
-    lines = -(-len(images) // PER_LINE)
-    whole = Image.new("RGB", (side * min(PER_LINE, len(images)), side * lines))
+    lines = -(-len(images) // per_line)
+    whole = Image.new("RGB", (side * min(per_line, len(images)), side * lines))
     for place, pixels in enumerate(images):
-        whole.paste(square(pixels, side).resize((side, side)), (place % PER_LINE * side, place // PER_LINE * side))
-    return Sheet(_uri(whole), side, min(PER_LINE, len(images)), lines)
+        whole.paste(square(pixels, side).resize((side, side)), (place % per_line * side, place // per_line * side))
+    return Sheet(_uri(whole), side, min(per_line, len(images)), lines)
 
 
 def pixel_map(shares: NDArray[np.floating], color: tuple[int, int, int]) -> str:

@@ -87,6 +87,18 @@ class Page:
         for kind in ("mousePressed", "mouseReleased"):
             self.send("Input.dispatchMouseEvent", type=kind, x=x, y=y, button="left", clickCount=1)
 
+    def press(self, key: str) -> None:
+        """Press a key in the focused element: a letter, or a name such as Enter or ArrowRight."""
+        text = {"Enter": "\r"}.get(key, key if len(key) == 1 else "")
+        number = {"Enter": 13, "Escape": 27, "ArrowLeft": 37, "ArrowRight": 39, "Tab": 9}.get(key, ord(key.upper()[0]))
+        for kind in ("keyDown", "keyUp"):
+            given = {"key": key, "windowsVirtualKeyCode": number, **({"text": text} if text else {})}
+            self.send("Input.dispatchKeyEvent", type=kind, **given)
+
+    def write(self, text: str) -> None:
+        """Write a text into the focused element, as an input method does."""
+        self.send("Input.insertText", text=text)
+
 
 @contextmanager
 def browser(program: str, profile: Path) -> Iterator[Page]:

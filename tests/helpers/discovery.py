@@ -52,6 +52,14 @@ class Place:
         with short_trainings():
             return api.discover(out=self.root / out, **(given | changes))
 
+    def copied(self, out: Path, name: str) -> Path:
+        """Copy results next to a folder of results, so that they still know where the images are."""
+        return Path(shutil.copytree(out, out.with_name(name)))
+
+    def again(self, out: Path, **changes: Any) -> dict[str, Any]:
+        """Continue a discovery with the labels and options of its results."""
+        return self.discover(str(out), labels=None, classes="auto", backbone=None, weights=None, size=None, **changes)
+
     def labels(self, text: str, name: str = "other.csv") -> Path:
         (self.root / name).write_text(text, encoding="utf-8")
         return self.root / name

@@ -28,13 +28,13 @@ from ctxgcd.benchmarks.split import make_split, trial_split
 from ctxgcd.clustering.kmeans import kmeans
 from ctxgcd.clustering.semi_kmeans import lloyd
 from ctxgcd.config import Official, Params, read
-from ctxgcd.discover.presets import length
 from ctxgcd.discover.self_check import clusterings
 from ctxgcd.evaluation.accuracy import v2
 from ctxgcd.images.pack import pack
 from ctxgcd.methods.build import method_of
 from ctxgcd.models.features import extract_test_view, extract_view_bank, load_kept
 from ctxgcd.models.weights import prepare
+from ctxgcd.pipeline.few_images import length
 from ctxgcd.pipeline.identity import content_hash
 from ctxgcd.pipeline.resolve import protocol_of, resolve
 from ctxgcd.training.devices import make_deterministic

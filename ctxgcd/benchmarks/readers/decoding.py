@@ -6,6 +6,8 @@ import re
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
+from functools import cache
+from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +15,8 @@ from PIL import Image, ImageOps
 
 from ctxgcd.errors import UserError
 
+HEIF = (".heic", ".heif")  # read by pillow-heif, of the extra `heic`
+INSTALL_HEIF = "install pillow-heif (pip install pillow-heif)"
 LARGEST = 2**28  # pixels; half the limit for own images, because Pillow's limit (179 million) is too low for panoramas
 
 
@@ -41,6 +45,10 @@ def open_rgb(path: Path, as_seen: bool = False) -> Image.Image:
     """
     if not path.is_file():
         raise missing(path)
+    if as_seen and path.name.lower().endswith(HEIF):
+        if not reads_heif():
+            raise UserError(f"{path} is a HEIC file; {INSTALL_HEIF} to read it, or save it as JPEG")
+        _add_heif()
     try:
         with _panoramas() if as_seen else nullcontext(), Image.open(path) as image:
             found = _eight_bits(ImageOps.exif_transpose(image)) if as_seen else image
@@ -52,6 +60,19 @@ def open_rgb(path: Path, as_seen: bool = False) -> Image.Image:
         too_large = as_seen and isinstance(error, Image.DecompressionBombError)
         why = f"more than {2 * LARGEST:,} pixels" if too_large else error
         raise UserError(f"{path} cannot be decoded as an image ({why}); replace or remove it") from error
+
+
+def reads_heif() -> bool:
+    """Return whether HEIC files can be read, with the package of the extra `heic`."""
+    return find_spec("pillow_heif") is not None
+
+
+@cache
+def _add_heif() -> None:
+    """Add HEIC, as viewers display it, to the formats that Pillow reads in this process."""
+    import pillow_heif
+
+    pillow_heif.register_heif_opener()
 
 
 @contextmanager

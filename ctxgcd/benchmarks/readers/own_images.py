@@ -12,8 +12,9 @@ import pandas as pd
 from PIL import Image
 
 from ctxgcd.benchmarks.class_lists import ClassList
-from ctxgcd.benchmarks.readers.class_folders import SUFFIXES, class_names, is_image
-from ctxgcd.benchmarks.readers.decoding import MissingData, as_seen, missing
+from ctxgcd.benchmarks.readers.class_folders import SUFFIXES, class_names
+from ctxgcd.benchmarks.readers.class_folders import is_image as is_official_image
+from ctxgcd.benchmarks.readers.decoding import HEIF, INSTALL_HEIF, MissingData, as_seen, missing, reads_heif
 from ctxgcd.benchmarks.readers.reader import Reader, as_manifest, fault_of
 from ctxgcd.errors import UserError, nearest, shown
 from ctxgcd.names import PARTS, counted
@@ -28,8 +29,8 @@ from ctxgcd.utils.user_tables import (
     spelled,
 )
 
-# Image formats that are not supported; a note lists such files.
-PICTURES = (".heic", ".heif", ".avif", ".jxl", ".gif", ".dng", ".cr2", ".cr3", ".nef", ".arw", ".raf", ".orf")
+# Other image formats that are not supported; a note lists such files.
+PICTURES = (*HEIF, ".avif", ".jxl", ".gif", ".dng", ".cr2", ".cr3", ".nef", ".arw", ".raf", ".orf")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,7 +83,7 @@ class OwnImages(Reader):
         left_out = [shown(path) for path in _files(folder) if path not in known and folder / path not in lists]
         if left_out:
             notes.append(f"{counted(len(left_out), 'file')} skipped, not an image of a class, first {left_out[0]}")
-        return notes
+        return [*notes, *filter(None, [not_read(folder)])]
 
     def divide(self, folder: Path, manifest: pd.DataFrame, name: str) -> tuple[ClassList, frozenset[str] | None]:
         """Return Old and New classes, and the paths of D^l if the labelled file lists images.
@@ -184,6 +185,12 @@ def _files(folder: Path) -> Iterator[str]:
         raise UserError(f"{error.filename} cannot be read ({error.strerror}); check its permissions") from error
 
 
+def is_image(name: str) -> bool:
+    """Return whether a file is an image that can be read, by its name; hidden files such as `._x.jpg` are not."""
+    file = PurePosixPath(name)
+    return is_official_image(name) or (file.suffix.lower() in HEIF and not file.name.startswith(".") and reads_heif())
+
+
 def images_below(folder: Path) -> list[str]:
     """Return the paths of all images below a folder, in the order of `_files`, without those that are `misnamed`.
 
@@ -218,9 +225,13 @@ def left_out_of(folder: Path, paths: Sequence[str]) -> list[str]:
 
 def not_read(folder: Path) -> str:
     """Return a sentence with the number of images of unsupported formats; empty if there are none."""
-    kinds = Counter(kind for path in _files(folder) if (kind := PurePosixPath(path).suffix.lower()) in PICTURES)
-    listed = ", ".join(f"{count:,} {kind}" for kind, count in sorted(kinds.items()))
-    return f"unsupported files: {listed}; save them as JPEG to include them" if kinds else ""
+    kinds = Counter(PurePosixPath(path).suffix.lower() for path in _files(folder) if not is_image(path))
+    counts = [(kind, f"{kinds[kind]:,} {kind}") for kind in sorted(kinds.keys() & {*PICTURES})]
+    ways = {
+        "save them as JPEG to include them": [text for kind, text in counts if kind not in HEIF],
+        f"{INSTALL_HEIF} to include them, or save them as JPEG": [text for kind, text in counts if kind in HEIF],
+    }
+    return "; ".join(f"unsupported files: {', '.join(found)}; {way}" for way, found in ways.items() if found)
 
 
 def _raise(error: OSError) -> None:

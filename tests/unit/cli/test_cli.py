@@ -23,6 +23,7 @@ from ctxgcd.cli.command import COMMANDS, parser
 from ctxgcd.config import Params
 from ctxgcd.errors import UserError, nearest
 from ctxgcd.pipeline.diff import differences
+from tests.helpers.layouts import Painter
 from tests.helpers.places import ENVIRONMENT, ROOT
 
 COMMAND = [sys.executable, "-m", "ctxgcd"]
@@ -57,6 +58,12 @@ def place(tmp_path: Path) -> Path:
         (tmp_path / name).write_text(PREDICTED)
     for name in ("truth.csv", "results/splits/fashion.csv"):
         (tmp_path / name).write_text(TRUTH)
+    (tmp_path / "birds").mkdir()
+    (tmp_path / "birds/predictions.csv").write_text("path,name\n1.jpg,robin\n")
+    for name in ("daisy/1.png", "iris/2.png"):
+        Painter(0).save(tmp_path / "pictures/flowers" / name, 0, 20, 24)
+    for name in ("labelled.txt", "known.txt"):
+        (tmp_path / "pictures/flowers" / name).write_text("daisy\n")
     return tmp_path
 
 
@@ -115,7 +122,7 @@ def test_a_default_that_the_other_row_does_not_read_is_shown(params: Params) -> 
     assert differences(params, "kmeans", "gcd", "cub")["loss_group"] == (None, 0)
 
 
-LISTED = "discover, predict, export, evaluate, diff, completion"
+LISTED = "discover, label, sort, predict, export, convert, evaluate, benchmark, diff, completion"
 
 
 @pytest.mark.parametrize(
@@ -152,7 +159,8 @@ def test_version_and_help() -> None:
         assert f"\n    {name}" in shown.stdout
 
 
-TRAINS = ("discover", "predict", "export")  # their examples are minutes of work; test_discover.py runs small ones
+# Their examples need a discovery, which is minutes of work; tests/unit/discover runs small ones.
+TRAINS = ("discover", "label", "sort", "predict", "export")
 QUICK = [command for command in COMMANDS if command.__name__.rpartition(".")[2] not in TRAINS]
 
 

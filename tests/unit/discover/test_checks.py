@@ -78,7 +78,7 @@ def test_odd_files_in_a_folder_of_images(place: Place, tmp_path: Path) -> None:
     for number in range(8):
         painter.save(photos / f"{number}.png", number % 2, 20, 30)
     (photos / "gone.jpg").symlink_to("nowhere.jpg")
-    (photos / "a.HEIC").write_bytes(b"")
+    (photos / "a.CR2").write_bytes(b"")
     (photos / "b.gif").write_bytes(b"")
     labels = place.labels("Path,Class\n0.png,wren\n1.png,Wren\ngone.jpg,lark\n")
     found = place.discover(str(tmp_path / "out"), folder=photos, labels=labels, classes=4)
@@ -86,7 +86,7 @@ def test_odd_files_in_a_folder_of_images(place: Place, tmp_path: Path) -> None:
     assert table(tmp_path / "out/unreadable.csv")["path"].tolist() == ["gone.jpg"]
     for note in (
         "other.csv: 'wren' and 'Wren' count as two classes",
-        "unsupported files: 1 .gif, 1 .heic; save them as JPEG to include them",
+        "unsupported files: 1 .cr2, 1 .gif; save them as JPEG to include them",
         "no labelled image of lark can be read, so it is not a known class",
     ):
         assert note in found["notes"]

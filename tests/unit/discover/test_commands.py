@@ -190,7 +190,7 @@ def test_the_command_prints_progress_on_stderr_and_results_on_stdout(
     assert len(table(made)) == 51
 
 
-@pytest.mark.parametrize("command", ["discover", "predict", "export"])
+@pytest.mark.parametrize("command", ["discover", "label", "sort", "predict", "export"])
 def test_the_examples_of_every_help_are_right(command: str) -> None:
     [parsers] = [action for action in parser()._actions if isinstance(action.choices, dict)]
     examples = re.findall(r"^  ctxgcd (.*)$", str(parsers.choices[command].epilog), re.MULTILINE)

@@ -19,8 +19,8 @@ import yaml
 
 from ctxgcd import api
 from ctxgcd.discover import model
-from ctxgcd.discover.discovery import names_by_id
 from ctxgcd.discover.presets import chosen
+from ctxgcd.discover.wanted import named_by_size
 from ctxgcd.errors import UserError
 from ctxgcd.utils.files import file_sha256
 from tests.helpers.discovery import KNOWN, LABELLED, MODEL, SIZE, STEPS, Place, command, table
@@ -33,7 +33,7 @@ pytestmark = pytest.mark.slow
 
 def test_predictions_of_every_unlabelled_image(place: Place, found: dict[str, Any], out: Path) -> None:
     predictions = table(out / "predictions.csv")
-    assert list(predictions) == ["path", "class", "name", "confidence", "nearest", "score"]
+    assert list(predictions) == ["path", "class", "name", "number", "confidence", "nearest", "score"]
     odd = {"link.jpg", "wide.png", "n" * 240 + ".bmp"}
     labelled = {path for path, kind in place.truth.items() if kind < 2 and int(Path(path).stem) < 4 * LABELLED}
     assert set(predictions["path"]) == (set(place.truth) | odd) - labelled
@@ -269,10 +269,10 @@ def test_estimated_k(place: Place, out: Path, tmp_path: Path) -> None:
 
 def test_new_classes_are_named_by_size() -> None:
     assigned = pd.Series([0, 0, 2, 4, 4, 4, 3])
-    assert names_by_id(["iris", "new-2"], assigned, 6) == ["iris", "new-2", "new-3", "new-4", "new-1", "new-5"]
+    assert named_by_size(["iris", "new-2"], assigned, 6).keys == ["iris", "new-2", "new-3", "new-4", "new-1", "new-5"]
 
 
 def test_new_classes_avoid_the_known_names_in_any_spelling() -> None:
     assigned = pd.Series([0, 1, 2])
     for known in ("New-1", "NEW-1", "\uff4eew-1"):  # the last one with a full-width n
-        assert names_by_id([known], assigned, 3) == [known, "new-2", "new-3"]
+        assert named_by_size([known], assigned, 3).keys == [known, "new-2", "new-3"]

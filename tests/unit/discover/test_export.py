@@ -51,7 +51,7 @@ def test_an_export_overwrites_only_an_export(out: Path, tmp_path: Path) -> None:
         with pytest.raises(UserError, match="is in the folder of the model; choose a file in another folder"):
             api.export(out / "model", out / "model" / inside)
     assert theirs.read_text() == "path,class\n"
-    assert {path.name for path in (out / "model").iterdir()} == {"model.pt", "params.yaml"}
+    assert {path.name for path in (out / "model").iterdir()} == {"model.pt", "params.yaml", "classes.json", "found.npz"}
     first = api.export(out / "model", mine)
     assert api.export(out / "model", mine) == first
 

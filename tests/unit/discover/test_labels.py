@@ -60,6 +60,11 @@ FIRST = "deep/er/000.jpg"
         ),
         (f'path,class\n{FIRST},a\n"no\t\nwhere.png",b\n', 4, r"is not in .*: line 4 'no\\t\\nwhere.png' \(did"),
         ("path,class\nbroken.jpg,iris\n", 4, r"no labelled image can be read"),
+        (
+            f"path,class\n{FIRST},New-7\n",
+            4,
+            r"has the class 'New-7', which is the number of a new class; to correct th",
+        ),
     ],
 )
 def test_labels_that_cannot_be_used(place: Place, tmp_path: Path, text: str, classes: Any, problem: str) -> None:
@@ -145,7 +150,7 @@ def test_labels_as_spreadsheets_save_them(place: Place, text: str) -> None:
 
 
 def test_predictions_of_discover_are_refused_as_labels(place: Place, out: Path, tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=r"in predictions.csv, name has the names and class has numbers"):
+    with pytest.raises(UserError, match=r"predictions.csv is a predictions.csv, not a file of labels; take"):
         place.discover(str(tmp_path / "out"), labels=out / "predictions.csv")
     assert not (tmp_path / "out").exists()
 
@@ -201,8 +206,8 @@ def test_one_image_labelled_in_two_forms(place: Place, tmp_path: Path) -> None:
 
 def test_labels_of_files_that_are_left_out(place: Place, tmp_path: Path) -> None:
     """Unsupported formats and hidden files exist, so their labels are not mistyped names."""
-    photos, paths = photos_of(tmp_path / "photos", "a.png", "b.png", "c.HEIC", f"{NFD}.heif", ".d.png", ".e/f.png")
-    left_out = ["c.HEIC", f"{NFC}.heif", ".d.png", ".e/f.png"]
+    photos, paths = photos_of(tmp_path / "photos", "a.png", "b.png", "c.CR2", f"{NFD}.gif", ".d.png", ".e/f.png")
+    left_out = ["c.CR2", f"{NFC}.gif", ".d.png", ".e/f.png"]
     lines = "".join(f"{path},lark\n" for path in left_out)
     of, notes = read_labels(place.labels(f"path,class\na.png,wren\n{lines}"), photos, paths)
     assert of == {"a.png": "wren"}
@@ -213,8 +218,8 @@ def test_labels_of_files_that_are_left_out(place: Place, tmp_path: Path) -> None
     ]
     with pytest.raises(UserError, match="labels only files that are hidden or have"):
         read_labels(place.labels(f"path,class\n{lines}"), photos, paths)
-    shutil.copy(photos / "c.HEIC", tmp_path / "g.HEIC")
-    for path in ("g.HEIC", "../g.HEIC", str(tmp_path / "g.HEIC")):
+    shutil.copy(photos / "c.CR2", tmp_path / "g.CR2")
+    for path in ("g.CR2", "../g.CR2", str(tmp_path / "g.CR2")):
         with pytest.raises(UserError, match="labels 1 image that is not in"):
             read_labels(place.labels(f"path,class\na.png,wren\n{path},lark\n"), photos, paths)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -45,8 +46,8 @@ def test_other_results_replace_the_old_ones_and_their_work(tmp_path: Path) -> No
     assert results(tmp_path) == dict.fromkeys(WRITTEN["old"], "old")
     compute(tmp_path, NEW, "new", "images-2")
     assert results(tmp_path) == dict.fromkeys(WRITTEN["new"], "new")
-    assert {path.name for path in (tmp_path / "work").iterdir()} == {"asked.json", "images-2"}
-    assert json.loads((tmp_path / "work/asked.json").read_text())["seed"] == 1
+    assert {path.name for path in (tmp_path / "work").iterdir()} == {"images-2"}
+    assert json.loads((tmp_path / "asked.json").read_text())["seed"] == 1
 
 
 def test_results_that_fail_halfway_keep_the_old_ones(tmp_path: Path) -> None:
@@ -74,12 +75,16 @@ def test_incomplete_files_of_a_killed_call_are_deleted(tmp_path: Path) -> None:
 def test_complete_results_of_the_same_request_and_code_are_found(tmp_path: Path) -> None:
     compute(tmp_path, OLD, "old")
     output, place = Output(tmp_path, OLD), tmp_path / "work/images-1/run-old"
-    assert output.finished(place, "this code") == {"name": "old"}
-    assert Output(tmp_path, NEW).finished(place, "this code") is None
-    assert output.finished(tmp_path / "work/images-1/run-new", "this code") is None  # of other weights, say
-    assert output.finished(place, "another") is None
+    assert output.finished("this code", place) == {"name": "old"}
+    assert Output(tmp_path, NEW).finished("this code", place) is None
+    assert output.finished("this code", tmp_path / "work/images-1/run-new") is None  # of other weights, say
+    assert output.finished("another", place) is None
+    assert output.finished("this code") is None  # its place has to be compared
+    shutil.rmtree(tmp_path / "work")
+    assert output.finished("this code") == {"name": "old"}
+    assert output.finished("another") is None
     (tmp_path / "report.html").unlink()
-    assert output.finished(place, "this code") is None
+    assert output.finished("this code", place) is None
 
 
 def test_differences_are_named_by_options_of_the_command(tmp_path: Path, capsys: Any) -> None:
@@ -91,12 +96,12 @@ def test_differences_are_named_by_options_of_the_command(tmp_path: Path, capsys:
     assert "with different lr; it is kept" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("number", range(1, 8))
+@pytest.mark.parametrize("number", range(1, len(WRITTEN["new"]) + 3))
 @pytest.mark.parametrize("again", [OLD, NEW, {"images": "3"}], ids=["old", "new", "a third one"])
 def test_a_call_killed_between_two_renames_is_completed(
     tmp_path: Path, number: int, again: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Renames 1 to 6 make the new results visible, 7 is the record's: the last one."""
+    """The first rename makes the new results complete, and that of the record is the last one."""
     compute(tmp_path, OLD, "old")
     rename, done = os.replace, 0
 
@@ -116,13 +121,13 @@ def test_a_call_killed_between_two_renames_is_completed(
     except KeyboardInterrupt:
         pass
     else:
-        assert number == 7  # complete, four results, the record
+        assert number == len(WRITTEN["new"]) + 2  # complete, the results, the record
     monkeypatch.undo()
     Output(tmp_path, again).begin()
     whole = "old" if number == 1 else "new"
     assert results(tmp_path) == dict.fromkeys(WRITTEN[whole], whole)
     assert f"run-{whole}" in runs(tmp_path)
-    assert json.loads((tmp_path / "work/asked.json").read_text())["seed"] == (OLD if number == 1 else NEW)["seed"]
+    assert json.loads((tmp_path / "asked.json").read_text())["seed"] == (OLD if number == 1 else NEW)["seed"]
     assert not (tmp_path / "work/complete").exists()
 
 
@@ -151,7 +156,7 @@ def test_work_of_an_unfinished_request_is_kept_too(tmp_path: Path, capsys: pytes
 def test_a_folder_without_results_is_reused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     Output(tmp_path, OLD).claim()
     Output(tmp_path, NEW).begin()
-    assert json.loads((tmp_path / "work/asked.json").read_text()) == NEW
+    assert json.loads((tmp_path / "asked.json").read_text()) == NEW
     assert capsys.readouterr().out == ""
 
 
@@ -159,7 +164,7 @@ def test_a_folder_of_an_earlier_version_is_kept_until_other_results_are_complete
     """Its record does not contain the folders that it uses, so all are kept."""
     for name in ("images-0/run-earlier", "images-1"):
         (tmp_path / "work" / name).mkdir(parents=True)
-    (tmp_path / "work/asked.json").write_text(json.dumps(OLD))
+    (tmp_path / "asked.json").write_text(json.dumps(OLD))
     (tmp_path / "predictions.csv").write_text("old")
     output = Output(tmp_path, NEW)
     output.begin()

@@ -8,8 +8,9 @@ import pytest
 
 from ctxgcd.cli.command import parser
 from ctxgcd.config import Params
-from ctxgcd.discover.presets import chosen, estimate_of, fitted, read_presets
+from ctxgcd.discover.presets import chosen, estimate_of, read_presets
 from ctxgcd.errors import UserError
+from ctxgcd.pipeline.few_images import fitted
 from tests.helpers.discovery import Place
 from tests.helpers.places import ROOT
 

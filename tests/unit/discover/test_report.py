@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import base64
+import io
+import json
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -9,13 +12,14 @@ from typing import Any
 
 import numpy as np
 import pytest
+from PIL import Image
 
 from ctxgcd.discover import model as models
 from ctxgcd.discover.class_shapes import LEAST_IMAGES
 from ctxgcd.discover.report import Discovered, write_report
+from ctxgcd.report.thumbnails import SIDE
+from tests.helpers.discovered import facts_of, write_discovered
 from tests.helpers.discovery import table
-
-FACTS = {"tried": None, "check": {"said": []}, "notes": [], "adapted": []}
 
 
 def page_of(out: Path, to: Path, classes: np.ndarray, names: list[str], known: int, **changes: Any) -> str:
@@ -26,20 +30,14 @@ def page_of(out: Path, to: Path, classes: np.ndarray, names: list[str], known: i
     predictions["margin"], predictions["second"] = predictions["confidence"] / 2, names[0]
     features = np.random.default_rng(0).normal(size=(len(classes), 8)).astype(np.float32)
     features /= np.linalg.norm(features, axis=1, keepdims=True)
-    made = replace(models.load(out / "model"), names=names, known=known)
+    made = replace(models.load(out / "model"), names=names, known=known, numbers=[""] * len(names), into=())
     [store] = out.glob("work/images-*/images.npz")
-    sizes = np.bincount(classes, minlength=len(names))
-    facts = FACTS | {
-        "images": len(classes),
-        "labelled": 0,
-        "known": known,
-        "K": len(names),
-        "K_source": "given",
-        "found": int((sizes > 0).sum()),
-        "few": int((sizes[known:] < 3).sum()),
-    }
     ids = np.arange(len(classes)) % 40
-    write_report(Discovered(made, predictions, features, ids, store), facts | changes, to / "report.html")
+    write_report(
+        Discovered(made, predictions, features, ids, store, "photos"),
+        facts_of(classes, names, known) | changes,
+        to / "report.html",
+    )
     return (to / "report.html").read_text(encoding="utf-8")
 
 
@@ -111,3 +109,40 @@ def test_an_estimate_and_the_check_are_explained(out: Path, tmp_path: Path) -> N
     given = page_of(out, tmp_path, np.repeat([0, 2], [3, 20]), NAMES, 2)
     assert "rough estimate" not in given
     assert "In this check, " not in given
+
+
+def test_every_image_has_a_number_in_the_order_of_classes_and_scores(tmp_path: Path) -> None:
+    """The largest class first, and its most typical image; the data says which class the page means."""
+    names = ["robin", "wren", "new-1", "new-2"]
+    images = {f"{c}/</script> {number}.jpg": c for c, size in ((3, 3), (0, 12), (2, 70)) for number in range(size)}
+    page = write_discovered(tmp_path, images, names, 2).read_text(encoding="utf-8")
+    data = json.loads(re.findall(r'id="all-images">(.*?)</script>', page, re.DOTALL)[0])
+    paths = [path for c in (2, 0, 3) for path in images if images[path] == c]
+    assert data["images"]["path"] == paths
+    assert data["images"]["of"] == [images[path] for path in paths]
+    assert data["images"]["second"] == [(images[path] + 1) % 4 for path in paths]
+    assert data["images"]["confidence"][-3:] == [90, 89, 89]
+    assert data["classes"] == [{"key": name, "name": name, "merged": False} for name in names]
+    assert data["base"] == "../photos/"
+    sheets = re.findall(r'class="sheet">(.*?)</script>', page)
+    assert [Image.open(io.BytesIO(base64.b64decode(uri.partition(",")[2]))).size for uri in sheets] == [
+        (8 * SIDE, 8 * SIDE),
+        (8 * SIDE, 3 * SIDE),  # 85 images, 64 of them on the first sheet
+    ]
+    lists = re.findall(r'data-images="([\d ]*)"', page)
+    assert lists[0] == " ".join(map(str, range(10)))  # the most typical ones of new-1
+    assert lists[1] == "69 68 67 66 65"  # and the least certain ones
+    assert re.findall(r'data-from="(\d+)" data-to="(\d+)"', page) == [("0", "70"), ("70", "82")]
+    assert [page.count(f'<article data-class="{c}">') for c in range(4)] == [1, 1, 1, 1]
+    assert page.count('class="naming"') == 2  # a known class has a name
+    assert "below, or with `ctxgcd label OUT new-2,new-1=NAME`" in page
+
+
+def test_equal_pages_keep_their_corrections(tmp_path: Path) -> None:
+    """A browser keeps corrections under the page's id, which is another one for other classes."""
+    ids = []
+    for folder, change in (("a", 0), ("b", 0), ("c", 1)):
+        images = {f"{number}.jpg": (number + change * (number == 3)) % 2 for number in range(8)}
+        page = write_discovered(tmp_path / folder, images, ["new-1", "new-2"], 0).read_text(encoding="utf-8")
+        ids += re.findall(r'"id": "(\w+)"', page)
+    assert ids[0] == ids[1] != ids[2]

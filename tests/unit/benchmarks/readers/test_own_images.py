@@ -200,7 +200,7 @@ def no_file(folder: Path) -> dict[str, Any]:
 def lines(*text: str) -> Callable[[Path], dict[str, Any]]:
     def write(folder: Path) -> dict[str, Any]:
         (folder / "labelled.txt").write_text("\n".join(text), encoding="utf-8")
-        (folder / "ant" / "a.HEIC").touch()
+        (folder / "ant" / "a.CR2").touch()
         return section(folder)
 
     return write
@@ -231,7 +231,7 @@ def listing(text: str) -> Callable[[Path], dict[str, Any]]:
         (listing(""), ["list.csv is empty"]),
         (listing("file,breed\na.png,b\n"), ["has the columns file, breed, but expected class or class_name or label"]),
         (listing("a.png,b\n"), ["line 1 is 'a.png,b'", "the first line must be path,class"]),
-        (lines("ant/0.png", "ant/a.HEIC"), ["lists 'ant/a.HEIC', which is hidden or has an unsupported format"]),
+        (lines("ant/0.png", "ant/a.CR2"), ["lists 'ant/a.CR2', which is hidden or has an unsupported format"]),
         (
             listing("path,class,label\nant/0.png,ant,0\nbee/0.png,bee,0\n"),
             ["has the columns class and label, which name different classes: line 2 has 'ant' and '0', line 3 has"],

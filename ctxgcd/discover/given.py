@@ -1,0 +1,114 @@
+"""Corrections as a user gives them: words such as new-5=sunflower, corrections.csv, or an edited predictions.csv."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from ctxgcd.discover.corrections import COLUMNS, Line, appended, read
+from ctxgcd.discover.output import CORRECTIONS, PREDICTIONS
+from ctxgcd.discover.standing import Standing
+from ctxgcd.errors import UserError
+from ctxgcd.utils.user_tables import CLASS, NAME, PATH, Table, nfc, read_table, spelled
+
+
+@dataclass(frozen=True)
+class Given:
+    """Corrections that are possible, to be added to those of the results."""
+
+    standing: Standing
+    lines: Sequence[Line]
+
+
+def checked(out: Path, corrections: Sequence[str], undo: bool) -> Given:
+    """Check the arguments of api.label. Raises UserError."""
+    standing = Standing.of(out)
+    if undo == bool(corrections):
+        raise UserError("give corrections or --undo, such as new-5=sunflower, a corrections.csv or a predictions.csv")
+    files = [word for word in corrections if "=" not in word or Path(word).is_file()]
+    if wrong := [word for word in files if len(corrections) > 1 or not Path(word).exists()]:
+        problem = "is not the only argument" if Path(wrong[0]).exists() else "is neither NUMBER=NAME nor a file"
+        raise UserError(f"{wrong[0]!r} {problem}; give names, such as new-5=sunflower, or one file")
+    taken_in = standing.out / PREDICTIONS
+    if not (files and taken_in.exists() and Path(files[0]).exists() and taken_in.samefile(files[0])):
+        standing.refuse_edited()
+    if undo:
+        given = [("--undo", Line("undo"))]
+    elif files:
+        given = _of_file(standing, Path(files[0]))
+    else:
+        given = [(word, line) for word in corrections for line in _of_word(word)]
+    return Given(standing, appended(standing.classes, standing.lines, given, standing.predicted))
+
+
+def _of_word(word: str) -> list[Line]:
+    """Return the lines of NUMBER=NAME, or of NUMBER,NUMBER=NAME, which merges into the last one."""
+    left, _, name = word.partition("=")
+    *merged, target = (part.strip() for part in left.split(","))
+    if not all([target, name.strip(), *merged]):
+        raise UserError(f"{word!r} is not NUMBER=NAME, such as new-5=sunflower or new-2,new-7=leopard")
+    lines = [Line("merge", cls=one, target=target) for one in merged]
+    return [*lines, Line("name", cls=target, target=name.strip())]
+
+
+def _of_file(standing: Standing, file: Path) -> list[tuple[str, Line]]:
+    table = read_table(file, f"{','.join(COLUMNS)}, or that of {PREDICTIONS}")
+    if table.has("action"):
+        if file.exists() and (own := standing.out / CORRECTIONS).exists() and own.samefile(file):
+            raise UserError(f"{file} is the file to which corrections are added; give another file")
+        return read(file)
+    if table.has(NAME) and table.has(*PATH):
+        return _edited(standing, table)
+    if table.has(*CLASS) and table.has(*PATH):
+        rows = table.rows[[table.column(*PATH), table.column(*CLASS)]]
+        return [
+            (f"{file} line {number}", Line("move", image=path, target=name))
+            for number, path, name in rows.itertuples()
+            if name
+        ]
+    raise UserError(
+        f"{file} has the columns {', '.join(table.rows.columns)}; give a table with {','.join(COLUMNS)}, an edited "
+        f"{PREDICTIONS}, or one with path,class"
+    )
+
+
+def _edited(standing: Standing, table: Table) -> list[tuple[str, Line]]:
+    """Return the changes of an edited predictions.csv.
+
+    A class whose images all have one new name is named, or merged if this is the name of another class; every other
+    changed image is moved. Lines that were deleted change nothing.
+    """
+    state, shown, path = standing.state, standing.shown, table.column(*PATH)
+    own = spelled(table.rows[path], shown, PREDICTIONS)
+    titles = state.shown(standing.classes)
+    place = {key: number for number, key in enumerate(state.keys(standing.classes))}
+    changed: dict[tuple[str, str], list[tuple[str, str]]] = {}  # (class, new name) -> lines and images
+    for number, row in zip(table.rows.index, table.rows.to_dict("records"), strict=True):
+        where = f"{table.name} line {number}"
+        if (image := own.get(row[path])) is None:
+            raise UserError(f"{where}: {row[path]!r} is not an image of {standing.out / PREDICTIONS}")
+        key, name = shown[image], row[NAME]
+        if not name:
+            raise UserError(
+                f"{where}: the name is empty; give a name, or throw the image out with a line of corrections.csv "
+                "(out,IMAGE,,)"
+            )
+        for column, expected in (("class", str(place[key])), ("number", titles.numbers[place[key]])):
+            if row.get(column, expected) != expected:
+                raise UserError(
+                    f"{where}: {column} was changed from {expected!r} to {row[column]!r}; change only the column name"
+                )
+        if nfc(name) != nfc(state.names[key]) and state.find(name) != key:
+            changed.setdefault((key, name), []).append((where, image))
+    if not changed:
+        raise UserError(f"{table.name} has no changed name, so there is nothing to take in")
+    sizes = Counter(shown.values())
+    lines: list[tuple[str, Line]] = []
+    for (key, name), rows in changed.items():
+        if len(rows) == sizes[key] and key not in state.known:
+            lines.append((rows[0][0], Line("merge" if state.find(name) else "name", cls=key, target=name)))
+        else:
+            lines += [(where, Line("move", image=image, target=name)) for where, image in rows]
+    return lines
