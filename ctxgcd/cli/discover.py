@@ -25,7 +25,6 @@ def add(commands: Commands) -> None:
         "predictions.csv, report.html and a reusable model to OUT. Run an interrupted command again to resume it. "
         "After corrections with `ctxgcd label`, the same OUT continues from its model and learns from them.",
         [
-            "ctxgcd discover photos --labels labels.csv --out birds",
             "ctxgcd discover photos --labels labels.csv --classes 50 --out birds",
             "ctxgcd discover photos --labels folders --out birds",
             "ctxgcd discover photos --classes 50 --out birds",

@@ -7,6 +7,7 @@ import io
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from ctxgcd.discover.classes import NUMBER, Classes, Shown, free_numbers, is_number, spelling
 from ctxgcd.errors import UserError, nearest
@@ -123,6 +124,11 @@ class State:
         """Return the class of a moved or confirmed image, or None."""
         return self.find(self.labels[path]) if path in self.labels else None
 
+    def of(self, image: str) -> tuple[Any, ...]:
+        """Return what a line on this image (empty: on a class) can change."""
+        own = self.label_of(image), image in self.confirmed, image in self.out
+        return *own, dict(self.names), dict(self.merged)
+
     @property
     def digest(self) -> str:
         """Return a hash of what a training takes from the corrections; names are not part of it."""
@@ -163,6 +169,8 @@ class State:
     def _merge(self, line: Line) -> None:
         key, target = self._numbered(line.cls, "merged into another one"), self._class(line.target)
         if key == target:
+            if line.cls in self.merged:
+                return
             raise UserError(f"{line.cls} and {line.target} are the same class; give two classes")
         self.merged[key] = target
         self.alive = [one for one in self.alive if one != key]
@@ -251,6 +259,8 @@ def appended(
 ) -> list[Line]:
     """Return the given lines with the paths as in predictions.csv, after checking that all of them are possible.
 
+    Lines that change nothing are left out: the report offers all corrections again that were made in it.
+
     Args:
         given: where each line comes from, for messages, and the line.
         predicted: path -> class of the model, of all images that can be corrected.
@@ -275,7 +285,10 @@ def appended(
             else:
                 if line.action == "confirm":
                     _require_there(state, line, predicted)
+                earlier = state.of(line.image)
                 state.apply(line)
+                if state.of(line.image) == earlier:
+                    continue
         except UserError as error:
             raise UserError(f"{where}: {error}") from None
         found.append(line)

@@ -117,7 +117,7 @@ def write_report(found: Discovered, facts: Mapping[str, Any], out: Path) -> None
         Section("Uncertain images", _uncertain(found)),
         Section("Assumptions and parameters", _assumptions(found, facts)),
     ]
-    images = f"{counted(len(found.table), 'image')} without a label"
+    images = f"{counted(facts['images'] - facts['labelled'], 'image')} without a label"
     lead = f"{images} in {counted(facts['found'], 'class')}{f'; known classes: {known}' if known else ', all new'}."
     write_page("ctxgcd: discovered classes", lead, sections, out, _all_images(found, store))
 

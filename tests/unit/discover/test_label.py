@@ -107,6 +107,8 @@ def test_the_download_of_the_report_is_taken_in_and_shown(mine: Path, tmp_path: 
     file.write_text(HEAD + "".join(f"{line}\n" for line in lines), encoding="utf-8")
     api.label(mine, file)
     assert (mine / "corrections.csv").read_text(encoding="utf-8") == file.read_text(encoding="utf-8")
+    api.label(mine, file)  # downloaded once more
+    assert (mine / "corrections.csv").read_text(encoding="utf-8") == file.read_text(encoding="utf-8")
     owl, tulip = 'owl, "barn"', 'tulip, "red"'
     rows = predictions(mine)
     assert rows.loc[[first, second, other, known], "name"].tolist() == [tulip, owl, "iris", "iris"]

@@ -63,7 +63,7 @@ FIRST = "deep/er/000.jpg"
         (
             f"path,class\n{FIRST},New-7\n",
             4,
-            r"has the class 'New-7', which is the number of a new class; to correct th",
+            r"has the class New-7, which is the number of a new class; to correct th",
         ),
     ],
 )
