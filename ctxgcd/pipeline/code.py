@@ -41,6 +41,8 @@ WITHOUT_NUMBERS = {
     "ctxgcd.pipeline.possible": "checks; they raise or change nothing",
     "ctxgcd.methods.hook_checks": "checks of hooks; they raise or change nothing",
     "ctxgcd.catalogue.entries": "names of methods; the class of a method is code, its values are parameters",
+    "ctxgcd.catalogue.compared": "values of methods; they are parameters",
+    "ctxgcd.catalogue.contrastive": "values of methods; they are parameters",
     "ctxgcd.config": "validation of params.yaml; the values are parameters",
     "ctxgcd.catalogue.sections": "validation; it raises or changes nothing",
     "ctxgcd.benchmarks.readers.registry": "names of readers; the module of a reader is code",

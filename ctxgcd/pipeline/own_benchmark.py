@@ -11,6 +11,7 @@ import yaml
 
 from ctxgcd.benchmarks.readers.own_images import OwnImages
 from ctxgcd.benchmarks.readers.registry import reader_of
+from ctxgcd.catalogue.entries import METHODS
 from ctxgcd.config import Params, parse, read
 from ctxgcd.errors import UserError
 from ctxgcd.names import PARTS
@@ -75,7 +76,8 @@ def _adapted(params: Params, like: str, images: int) -> tuple[dict[str, Any], li
     if entry.images == "any":
         raise UserError(f"--like {like}: the number of its images is not in params.yaml; give another benchmark")
     steps = protocol.epochs * (entry.images.train // protocol.batch_size)
-    found = {method: values_of(params, method, "default", like) for method in params.methods}
+    fitting = [method for method in params.methods if not METHODS[method].whole]  # the others have epochs of their own
+    found = {method: values_of(params, method, "default", like) for method in fitting}
     values = {key: value for section in found.values() for key, value in section.items()} | protocol.model_dump()
     made, said = fitted(values | {"steps": steps}, images)
     changed = {key: value for key, value in made.items() if value != values[key]}  # of all sections, by unique names

@@ -25,7 +25,7 @@ def test_the_caption_of_a_table_has_its_rows_and_seeds(committed: dict[str, Any]
     committed["rows_of"] = {"main_ssb": ["kmeans", "simgcd"]}
     committed["seeds_of"]["cub50"]["faster_settings"] = [3, 4]
     of = {kind: caption("table.rst", committed, kind=kind, name="cub50") for kind in ("main", "unknowns", "speed")}
-    assert "Rows: kmeans, rsplus, unoplus, orca, gcd, xcon, dccl, simgcd, full-paper, full-released." in of["main"]
+    assert "Rows: kmeans, rsplus, unoplus, orca, gcd, xcon, simgcd, full-paper, full-released." in of["main"]
     assert "full-paper+tau=0.1 against full-paper;" in of["unknowns"]
     assert of["unknowns"].endswith("Benchmark cub50: protocol cub50, K true, seeds 0, 1, 2.")
     assert "simgcd+precision=bf16 against simgcd+precision=float32." in of["speed"]

@@ -59,13 +59,16 @@ def test_a_folder_becomes_a_benchmark(place: Path) -> None:
         "    images: {train: 40, test: 0}",
         "    K: true",
         "    protocol: cub50",
-        "    overrides: {epochs: 302, batch_size: 16}",
+        "    overrides: {batch_size: 16, epochs: 302}",
         "    methods:",
         "      gcd: {projector_width: 512, projection_dim: 256, head_dim: 4096}",
         "      simgcd: {projector_width: 512, projection_dim: 256, teacher_warmup_epochs: 60}",
         "      full: {T_warm: 75, k: 8, neighbour_images: 16}",
         "      rsplus: {first_drop: 128, second_drop: 257, ramp_epochs: 226}",
         "      unoplus: {projector_width: 512, projection_dim: 256, warmup_epochs: 15}",
+        "      xcon: {projector_width: 512, projection_dim: 256, head_dim: 4096, batch_size: 16}",
+        "      dccl: {projector_width: 512, projection_dim: 256, head_dim: 4096, warmup_epochs: 15, ramp_epochs: 226, "
+        "k: 8}",
         "    settings: {}",
     ]
     assert (made["table"], made["old"]) == ("main_mine", 2)
