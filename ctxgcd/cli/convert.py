@@ -9,8 +9,6 @@ from ctxgcd import api
 from ctxgcd.cli.common import Commands, add_command, print_json
 from ctxgcd.names import counted
 
-FORMATS = ("fiftyone", "xmp")
-
 
 def add(commands: Commands) -> None:
     """Add the command."""
@@ -28,7 +26,7 @@ def add(commands: Commands) -> None:
     )
     parser.add_file("predictions", type=Path, metavar="PREDICTIONS", help="CSV with path and name (or class)")
     parser.add_file("out", type=Path, metavar="OUT", help="the JSON file, or the folder of the images for sidecars")
-    parser.add_argument("--to", required=True, choices=FORMATS, help="fiftyone or xmp")
+    parser.add_argument("--to", required=True, metavar="FORMAT", help="fiftyone or xmp")
     parser.add_json()
     parser.set_defaults(call=_call)
 

@@ -15,8 +15,8 @@ from ctxgcd.config import SEEDS
 from ctxgcd.discover.corrections import State
 from ctxgcd.discover.output import FROM_MODEL, MODEL, OPTIONS, Output
 from ctxgcd.discover.presets import chosen
+from ctxgcd.discover.results import Results
 from ctxgcd.discover.split import FOLDERS, check_classes, labels_of_folders, make_split, read_labels, stamp
-from ctxgcd.discover.standing import Standing
 from ctxgcd.errors import UserError
 from ctxgcd.models.pretrained import fetch_weights, is_address, weights_state
 from ctxgcd.names import counted
@@ -51,7 +51,7 @@ class Request:
     def output(self) -> Output:
         """The folder `out` as this request uses it."""
         if self.continued and self.continued.unchanged:
-            return self.continued.standing.output
+            return self.continued.results.output
         asked = {"images": self.images, "labels": self.labels, "classes": self.classes or "auto", **self.values}
         return Output(self.out, asked | (self.continued.asked if self.continued else {}))
 
@@ -65,7 +65,7 @@ class Continued:
     unchanged: whether the results in OUT are already those of the request.
     """
 
-    standing: Standing
+    results: Results
     labels: Mapping[str, str]
     corrected: Mapping[str, str]
     dropped: Collection[str]
@@ -74,7 +74,7 @@ class Continued:
     @cached_property
     def asked(self) -> dict[str, str]:
         """The part of the request that names where it starts."""
-        return {FROM_MODEL: file_sha256(self.standing.model / MODEL)}
+        return {FROM_MODEL: file_sha256(self.results.model / MODEL)}
 
 
 def checked_request(
@@ -95,11 +95,11 @@ def checked_request(
         raise UserError(f"--seed is {seed}; give an integer from 0 to {SEEDS - 1}")
     if balance is not None and not 0 <= balance < math.inf:
         raise UserError(f"--balance is {balance}; give a number of 0 or more")
-    if standing := Standing.there(out):
-        standing.refuse_edited()
-        if standing.continues:
+    if results := Results.there(out):
+        results.refuse_edited()
+        if results.continues:
             given = {"preset": preset, "backbone": backbone, "weights": weights, "crop": size, "seed": seed}
-            return _continued(standing, folder, labels, classes, given | {"entropy_weight": balance})
+            return _continued(results, folder, labels, classes, given | {"entropy_weight": balance})
     values = chosen(preset, backbone, weights, size) | {"seed": seed, "benchmark": folder.resolve().name}
     if balance is not None:
         values["entropy_weight"] = float(balance)
@@ -144,19 +144,19 @@ def _labels(labels: Path | None, folder: Path, paths: Sequence[str]) -> tuple[di
 
 
 def _continued(
-    standing: Standing, folder: Path, labels: Path | None, classes: int | None, given: Mapping[str, Any]
+    results: Results, folder: Path, labels: Path | None, classes: int | None, given: Mapping[str, Any]
 ) -> Request:
     """Return the request of a discovery that continues from the results in OUT. Raises UserError.
 
     given: the options of the command by the names of their values; those at their default are those of the results.
     """
-    asked, state = standing.asked, standing.state
+    asked, state = results.asked, results.state
     values = {key: value for key, value in asked.items() if key not in ("images", "labels", "classes", FROM_MODEL)}
     others = [key for key, value in given.items() if value != DEFAULTS.get(key) and value != values[key]]
     if others:
         names = " and ".join(f"--{OPTIONS[key]}" for key in others)
         raise UserError(
-            f"{standing.out} has corrections, so the discovery continues from its model, which was trained with "
+            f"{results.out} has corrections, so the discovery continues from its model, which was trained with "
             f"another {names}; leave {names} out, or give another --out to start anew"
         )
     _require_weights(values)
@@ -177,17 +177,17 @@ def _continued(
     alive = [*state.alive, *(key for key in dict.fromkeys(keys.values()) if key not in state.alive)]
     wanted = len(alive) if classes is None else classes
     check_classes(wanted, {state.names.get(key, key) for key in found.values()}, len(paths) - len(found))
-    sizes = Counter(standing.shown.values())
+    sizes = Counter(results.shown.values())
     free = sorted((key for key in alive if key not in found.values()), key=lambda key: (key in state.named, sizes[key]))
     dropped = free[: max(0, len(alive) - wanted)]
     images = stamp(folder, paths)
     same = (images, of, state.digest, wanted) == (
         *(asked[key] for key in ("images", "labels")),
-        standing.record["taken"],
-        len(standing.classes.keys),
+        results.record["taken"],
+        len(results.classes.keys),
     )
-    continued = Continued(standing, labelled, corrected, dropped, same)
-    return _ready(Request(folder, standing.out, values, paths, images, of, wanted, notes, continued))
+    continued = Continued(results, labelled, corrected, dropped, same)
+    return _ready(Request(folder, results.out, values, paths, images, of, wanted, notes, continued))
 
 
 def _key(state: State, name: str) -> str:

@@ -68,7 +68,7 @@ def text_of(lines: Iterable[Line]) -> str:
     return text.getvalue()
 
 
-def standing(lines: Iterable[Line]) -> list[Line]:
+def in_effect(lines: Iterable[Line]) -> list[Line]:
     """Return the lines that are not taken back. Raises UserError for an `undo` without a line before it."""
     found: list[Line] = []
     for line in lines:
@@ -246,7 +246,7 @@ def replayed(classes: Classes, lines: Iterable[Line]) -> State:
     """Return the state that the lines make of the classes of a model."""
     names = {key: key for key in classes.retired} | dict(zip(classes.keys, classes.names, strict=True))
     state = State(names, classes.keys[: classes.known], list(classes.keys), earlier=classes.made)
-    for line in standing(lines):
+    for line in in_effect(lines):
         try:
             state.apply(line)
         except UserError:

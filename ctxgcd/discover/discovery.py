@@ -70,7 +70,7 @@ def discover(request: Request) -> dict[str, Any]:
     with owned(output.work), output.undone_if_refused(created), borrowed_devices(1) as [device]:
         output.begin()
         code = reached("ctxgcd.discover.discovery", PACKING[1], *classes_of(request.values["method"])).hash
-        if facts := _standing(request, output, code):
+        if facts := _complete(request, output, code):
             print(f"{output.out} is up to date", flush=True)
             return facts
         for line in request.notes:
@@ -81,21 +81,21 @@ def discover(request: Request) -> dict[str, Any]:
         return _Work(request.folder, output, request.values, device, code).discover(request)
 
 
-def _standing(request: Request, output: Output, code: str) -> dict[str, Any] | None:
+def _complete(request: Request, output: Output, code: str) -> dict[str, Any] | None:
     """Return the facts of the results in OUT if they are those of the request, without using OUT/work; else None.
 
     Raises UserError if other results replaced those from which the request continues.
     """
     if (again := request.continued) is None:
         return output.finished(code)
-    standing = again.standing
-    if read_record(standing.out) != standing.record:
-        raise UserError(f"{standing.out} was changed by another call meanwhile; run the same command again")
+    results = again.results
+    if read_record(results.out) != results.record:
+        raise UserError(f"{results.out} was changed by another call meanwhile; run the same command again")
     if not again.unchanged:
         return None
-    facts: dict[str, Any] = standing.record["facts"]
-    whole = all((standing.out / name).is_file() for name in standing.record["files"])
-    return facts if whole and facts["corrected"] == standing.state.said else refreshed(standing)
+    facts: dict[str, Any] = results.record["facts"]
+    whole = all((results.out / name).is_file() for name in results.record["files"])
+    return facts if whole and facts["corrected"] == results.state.said else refreshed(results)
 
 
 @dataclass(frozen=True)

@@ -43,8 +43,8 @@ def export(model: Path, out: Path) -> dict[str, Any]:
     )
     assert program is not None
     about = {
-        "classes": json.dumps([made.names[c] for c in made.standing], ensure_ascii=False),
-        "numbers": json.dumps([made.numbers[c] for c in made.standing], ensure_ascii=False),
+        "classes": json.dumps([made.names[c] for c in made.alive], ensure_ascii=False),
+        "numbers": json.dumps([made.numbers[c] for c in made.alive], ensure_ascii=False),
         "known": str(made.known),
         "threshold": f"{made.threshold} ({'score' if made.reference is None else 'similarity'})",
         "input": f"RGB 0..1: shorter side resized to {made.parameters['resize']} (bicubic), then the centre crop",

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from ctxgcd.discover.corrections import COLUMNS, Line, appended, read
 from ctxgcd.discover.output import CORRECTIONS, PREDICTIONS
-from ctxgcd.discover.standing import Standing
+from ctxgcd.discover.results import Results
 from ctxgcd.errors import UserError
 from ctxgcd.utils.user_tables import CLASS, NAME, PATH, Table, nfc, read_table, spelled
 
@@ -18,29 +18,29 @@ from ctxgcd.utils.user_tables import CLASS, NAME, PATH, Table, nfc, read_table, 
 class Given:
     """Corrections that are possible, to be added to those of the results."""
 
-    standing: Standing
+    results: Results
     lines: Sequence[Line]
 
 
 def checked(out: Path, corrections: Sequence[str], undo: bool) -> Given:
     """Check the arguments of api.label. Raises UserError."""
-    standing = Standing.of(out)
+    results = Results.of(out)
     if undo == bool(corrections):
         raise UserError("give corrections or --undo, such as new-5=sunflower, a corrections.csv or a predictions.csv")
     files = [word for word in corrections if "=" not in word or Path(word).is_file()]
     if wrong := [word for word in files if len(corrections) > 1 or not Path(word).exists()]:
         problem = "is not the only argument" if Path(wrong[0]).exists() else "is neither NUMBER=NAME nor a file"
         raise UserError(f"{wrong[0]!r} {problem}; give names, such as new-5=sunflower, or one file")
-    taken_in = standing.out / PREDICTIONS
+    taken_in = results.out / PREDICTIONS
     if not (files and taken_in.exists() and Path(files[0]).exists() and taken_in.samefile(files[0])):
-        standing.refuse_edited()
+        results.refuse_edited()
     if undo:
         given = [("--undo", Line("undo"))]
     elif files:
-        given = _of_file(standing, Path(files[0]))
+        given = _of_file(results, Path(files[0]))
     else:
         given = [(word, line) for word in corrections for line in _of_word(word)]
-    return Given(standing, appended(standing.classes, standing.lines, given, standing.predicted))
+    return Given(results, appended(results.classes, results.lines, given, results.predicted))
 
 
 def _of_word(word: str) -> list[Line]:
@@ -53,14 +53,14 @@ def _of_word(word: str) -> list[Line]:
     return [*lines, Line("name", cls=target, target=name.strip())]
 
 
-def _of_file(standing: Standing, file: Path) -> list[tuple[str, Line]]:
+def _of_file(results: Results, file: Path) -> list[tuple[str, Line]]:
     table = read_table(file, f"{','.join(COLUMNS)}, or that of {PREDICTIONS}")
     if table.has("action"):
-        if file.exists() and (own := standing.out / CORRECTIONS).exists() and own.samefile(file):
+        if file.exists() and (own := results.out / CORRECTIONS).exists() and own.samefile(file):
             raise UserError(f"{file} is the file to which corrections are added; give another file")
         return read(file)
     if table.has(NAME) and table.has(*PATH):
-        return _edited(standing, table)
+        return _edited(results, table)
     if table.has(*CLASS) and table.has(*PATH):
         rows = table.rows[[table.column(*PATH), table.column(*CLASS)]]
         return [
@@ -74,21 +74,21 @@ def _of_file(standing: Standing, file: Path) -> list[tuple[str, Line]]:
     )
 
 
-def _edited(standing: Standing, table: Table) -> list[tuple[str, Line]]:
+def _edited(results: Results, table: Table) -> list[tuple[str, Line]]:
     """Return the changes of an edited predictions.csv.
 
     A class whose images all have one new name is named, or merged if this is the name of another class; every other
     changed image is moved. Lines that were deleted change nothing.
     """
-    state, shown, path = standing.state, standing.shown, table.column(*PATH)
+    state, shown, path = results.state, results.shown, table.column(*PATH)
     own = spelled(table.rows[path], shown, PREDICTIONS)
-    titles = state.shown(standing.classes)
-    place = {key: number for number, key in enumerate(state.keys(standing.classes))}
+    titles = state.shown(results.classes)
+    place = {key: number for number, key in enumerate(state.keys(results.classes))}
     changed: dict[tuple[str, str], list[tuple[str, str]]] = {}  # (class, new name) -> lines and images
     for number, row in zip(table.rows.index, table.rows.to_dict("records"), strict=True):
         where = f"{table.name} line {number}"
         if (image := own.get(row[path])) is None:
-            raise UserError(f"{where}: {row[path]!r} is not an image of {standing.out / PREDICTIONS}")
+            raise UserError(f"{where}: {row[path]!r} is not an image of {results.out / PREDICTIONS}")
         key, name = shown[image], row[NAME]
         if not name:
             raise UserError(

@@ -68,7 +68,7 @@ class Model:
     into: Sequence[int] = ()
 
     @property
-    def standing(self) -> list[int]:
+    def alive(self) -> list[int]:
         """Return the id of the class for which each output of the network stands; merged classes stand for another."""
         classes = self.parameters["K"]
         return list(self.into[:classes]) or list(range(classes))
@@ -126,8 +126,8 @@ class Model:
         shares = (cosines / self.parameters["student_temperature"]).softmax(dim=1)
         (share, next_share), (own, second) = (part.T for part in shares.topk(2, dim=1))
         score = cosines.gather(1, own[:, None])[:, 0]
-        if self.standing != list(range(shares.shape[1])):
-            into = torch.tensor(self.standing)
+        if self.alive != list(range(shares.shape[1])):
+            into = torch.tensor(self.alive)
             own = into[own]
             whole = shares.new_zeros(len(shares), len(self.names)).index_add_(1, into, shares)
             share = whole.gather(1, own[:, None])[:, 0]

@@ -14,7 +14,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from ctxgcd.discover.classes import spelling
-from ctxgcd.discover.standing import Standing
+from ctxgcd.discover.results import Results
 from ctxgcd.errors import UserError
 from ctxgcd.utils.files import (
     file_sha256,
@@ -48,11 +48,11 @@ COLUMNS = tuple(field.name for field in fields(Written))
 
 def sort(out: Path, folder: Path, *, link: bool) -> dict[str, Any]:
     """Copy or link the images of the results in OUT; see api.sort."""
-    standing = Standing.of(out)
-    standing.refuse_edited()
-    photos = standing.photos
+    results = Results.of(out)
+    results.refuse_edited()
+    photos = results.photos
     _check(out, folder, photos)
-    of = _classes(standing)
+    of = _classes(results)
     there = {path: name for path, name in of.items() if (photos / path).is_file()}
     if not there:
         raise UserError(f"{photos} contains no image of {out}; move the images back")
@@ -103,11 +103,11 @@ def undone(folder: Path) -> dict[str, Any]:
     return {"images": len(listed) - len(kept), "classes": 0, "kept": files, "absent": []}
 
 
-def _classes(standing: Standing) -> dict[str, str]:
+def _classes(results: Results) -> dict[str, str]:
     """Return path -> class name of all images, labelled ones too, without those that were thrown out."""
-    state = standing.state
-    given = {path: name for path, name in standing.asked["labels"].items() if path not in state.out}
-    return given | {path: state.names[key] for path, key in standing.shown.items()}
+    state = results.state
+    given = {path: name for path, name in results.asked["labels"].items() if path not in state.out}
+    return given | {path: state.names[key] for path, key in results.shown.items()}
 
 
 def _check(out: Path, folder: Path, photos: Path) -> None:

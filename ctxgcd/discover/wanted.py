@@ -78,16 +78,16 @@ class WantedAgain(Wanted):
     order: Sequence[str] = field(kw_only=True)
 
     def method(self, method: Any) -> Any:
-        standing, state = self.continued.standing, self.continued.standing.state
-        keys = standing.classes.keys
+        results, state = self.continued.results, self.continued.results.state
+        keys = results.classes.keys
         rows = [[place for place, old in enumerate(keys) if state.find(old) == key] for key in self.order]
         rows += [[] for _ in range(method.p["K"] - len(self.order))]
         place = {key: number for number, key in enumerate(self.order)}
-        before = [place.get(standing.shown.get(path, ""), -1) for path in self.split["path"]]
-        return continued(method, Start(models.load(standing.model), rows, self.known, torch.tensor(before)))
+        before = [place.get(results.shown.get(path, ""), -1) for path in self.split["path"]]
+        return continued(method, Start(models.load(results.model), rows, self.known, torch.tensor(before)))
 
     def named(self, assigned: pd.Series, classes: int) -> Classes:
-        state = self.continued.standing.state
+        state = self.continued.results.state
         sizes = np.bincount(assigned, minlength=classes)[len(self.order) :]
         keys = [*self.order, *numbered(sizes.tolist(), state.names.values(), state.names)]
         names = [state.names.get(key, key) if c < self.known else key for c, key in enumerate(keys)]
@@ -95,10 +95,10 @@ class WantedAgain(Wanted):
         return Classes(self.known, keys, names, used, state.made)
 
     def corrections(self, classes: Classes) -> State:
-        return replayed(classes, self.continued.standing.lines)
+        return replayed(classes, self.continued.results.lines)
 
     def changed(self, classes: Classes, found: Found, state: State) -> list[str]:
-        before = self.continued.standing.shown
+        before = self.continued.results.shown
         own = {path: classes.keys[c] for path, c in zip(found.paths, found.classes.tolist(), strict=True)}
         after = {path: state.label_of(path) or state.find(key) or key for path, key in own.items()}
         return said_of(before, after, self.continued.corrected, state)
@@ -112,8 +112,8 @@ def wanted_of(request: Request, paths: Sequence[str]) -> Wanted:
     if again:
         readable = set(paths)
         of_file = {key for path, key in again.labels.items() if path in readable}
-        names = again.standing.state.names
-        alive = [key for key in again.standing.state.alive if key not in again.dropped]
+        names = again.results.state.names
+        alive = [key for key in again.results.state.alive if key not in again.dropped]
         known = sorted(of_file, key=lambda key: names.get(key, key))
         order = order_of(alive, known, {path: key for path, key in again.corrected.items() if path in readable})
     split = make_split(paths, labels, order)
@@ -123,7 +123,7 @@ def wanted_of(request: Request, paths: Sequence[str]) -> Wanted:
     check_classes(request.classes, found, int((split["role"] == "unlabelled").sum()))
     if not again or order is None:
         return Wanted(split, len(found), request.labels.keys(), notes)
-    facts, state = again.standing.record["facts"], again.standing.state
+    facts, state = again.results.record["facts"], again.results.state
     origin = again.asked | {"from_labels": content_hash(dict(request.labels)), "from_corrections": state.digest}
     source = facts["K_source"] if request.classes == len(order) else "given"
     return WantedAgain(

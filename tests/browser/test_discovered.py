@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from tests.browser.devtools import NAMES as PROGRAMS
-from tests.browser.devtools import Page, browser, find
+from tests.browser.devtools import Page, find
 from tests.helpers.discovered import write_discovered
 
 PHONE, DESK = 390, 1400
@@ -36,14 +36,6 @@ def paths_of(c: int) -> list[str]:
 def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
     images = {path: c for c in range(len(NAMES)) for path in paths_of(c)}
     return write_discovered(tmp_path_factory.mktemp("discovered"), images, NAMES, 2)
-
-
-@pytest.fixture(scope="module")
-def chromium(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Page]:
-    program = find()
-    assert program
-    with browser(program, tmp_path_factory.mktemp("profile")) as page:
-        yield page
 
 
 @pytest.fixture(params=[DESK, PHONE])

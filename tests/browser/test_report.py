@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -13,7 +12,7 @@ from ctxgcd.config import parse
 from ctxgcd.plots.sensitivity import sensitivity_curves
 from ctxgcd.report.make import make_report
 from ctxgcd.tables.aggregate import read_long
-from tests.browser.devtools import NAMES, Page, browser, find
+from tests.browser.devtools import NAMES, Page, find
 from tests.helpers.places import ROOT
 from tests.helpers.results import NAMES as CLASSES
 from tests.helpers.results import write_results, write_table
@@ -43,14 +42,6 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
         patch.chdir(root)
         make_report(parse(content), stores, Path("results/report.html"))
     return root / "results/report.html"
-
-
-@pytest.fixture(scope="module")
-def chromium(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Page]:
-    program = find()
-    assert program
-    with browser(program, tmp_path_factory.mktemp("profile")) as page:
-        yield page
 
 
 @pytest.fixture(params=[DESK, PHONE])

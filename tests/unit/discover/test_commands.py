@@ -194,6 +194,6 @@ def test_the_command_prints_progress_on_stderr_and_results_on_stdout(
 def test_the_examples_of_every_help_are_right(command: str) -> None:
     [parsers] = [action for action in parser()._actions if isinstance(action.choices, dict)]
     examples = re.findall(r"^  ctxgcd (.*)$", str(parsers.choices[command].epilog), re.MULTILINE)
-    assert 2 <= len(examples) <= 4
+    assert 2 <= len(examples) <= 3
     for example in examples:
         assert callable(parser().parse_args(shlex.split(example)).call)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from ctxgcd.discover.classes import Classes
-from ctxgcd.discover.corrections import Line, State, appended, read, replayed, standing, text_of
+from ctxgcd.discover.corrections import Line, State, appended, in_effect, read, replayed, text_of
 from ctxgcd.errors import UserError
 from tests.helpers.refusals import error_of
 
@@ -65,11 +65,11 @@ def test_a_file_without_a_column(tmp_path: Path) -> None:
 
 def test_undo_takes_back_the_last_line_that_stands() -> None:
     first, second, undo = name("new-1", "x"), name("new-1", "y"), Line("undo")
-    assert standing([first, second, undo]) == [first]
-    assert standing([first, undo, second]) == [second]
-    assert standing([first, second, undo, undo]) == []
+    assert in_effect([first, second, undo]) == [first]
+    assert in_effect([first, undo, second]) == [second]
+    assert in_effect([first, second, undo, undo]) == []
     with pytest.raises(UserError, match="there is no correction to take back"):
-        standing([first, undo, undo])
+        in_effect([first, undo, undo])
 
 
 def test_a_name_labels_nothing_and_the_last_one_wins() -> None:

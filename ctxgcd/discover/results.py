@@ -21,7 +21,7 @@ from ctxgcd.utils.files import file_sha256, on_disk
 
 
 @dataclass(frozen=True)
-class Standing:
+class Results:
     """Complete results in OUT.
 
     record: the content of OUT/asked.json.
@@ -31,7 +31,7 @@ class Standing:
     record: dict[str, Any]
 
     @classmethod
-    def there(cls, out: Path) -> Standing | None:
+    def there(cls, out: Path) -> Results | None:
         """Return the results in OUT that can be corrected, or None; completes a replacement that was killed."""
         with on_disk(out):
             if (out / "work" / "complete").is_dir():
@@ -41,7 +41,7 @@ class Standing:
             return cls(out, record) if record.get("numbers") and (out / "model" / FOUND).is_file() else None
 
     @classmethod
-    def of(cls, out: Path) -> Standing:
+    def of(cls, out: Path) -> Results:
         """Return the results in OUT. Raises UserError if there are none."""
         if found := cls.there(out):
             return found
@@ -83,7 +83,7 @@ class Standing:
     @property
     def continues(self) -> bool:
         """Whether a discovery in OUT continues from these results: they are corrected, or were continued before."""
-        return FROM_MODEL in self.record or bool(corrections.standing(self.lines))
+        return FROM_MODEL in self.record or bool(corrections.in_effect(self.lines))
 
     @property
     def predicted(self) -> dict[str, str]:
