@@ -150,7 +150,7 @@ def test_predict_and_export_have_the_corrected_classes(place: Place, mine: Path)
     assert set(after.loc[new, "number"]) == {"new-2"}
     assert after.loc[~new].equals(before.loc[~new])
     assert (after.loc[new, "confidence"] >= before.loc[new, "confidence"]).all()  # of both classes together
-    assert models.load(mine / "model").results == [0, 1, 3, 3]
+    assert models.load(mine / "model").alive == [0, 1, 3, 3]
 
 
 @with_onnx
