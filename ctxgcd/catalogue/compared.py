@@ -110,6 +110,12 @@ class PromptCALValues(GCDValues):
     positive: Literal["other_view", "released"]
 
 
+def too_narrow_for_rsplus(p: Values, dim: int) -> str:
+    if p["top_k"] > dim:
+        return f"top_k is {p['top_k']}, but the features have {dim} dimensions; give a smaller top_k"
+    return ""
+
+
 def uno_heads(p: Values, dim: int) -> int:
     """Return the parameters of the MLPs of all heads; those of the prototypes depend on the number of New classes."""
     width, out = p["projector_width"], p["projection_dim"]
@@ -180,7 +186,8 @@ def kept_by_promptcal(p: Values, dim: int) -> int:
 def fault_of_promptcal(p: Values) -> str:
     if p["used_prompts"] > p["prompts"]:
         return f"used_prompts is {p['used_prompts']}, but each block has {p['prompts']} prompts; give a smaller value"
-    if p["memory_size"] < 2 * p["batch_size"]:
-        least = 2 * p["batch_size"]
+    if p["memory_size"] < (least := 2 * p["batch_size"]):
         return f"memory_size is {p['memory_size']}, but a step adds {least} rows; give at least {least}"
+    if p["neighbours"] >= (nodes := least + p["memory_size"]):
+        return f"neighbours is {p['neighbours']}, but the graph has {nodes} nodes; give a smaller value"
     return ""

@@ -24,6 +24,7 @@ from ctxgcd.catalogue.compared import (
     kept_by_promptcal,
     more_of_promptcal,
     too_few_for_xcon,
+    too_narrow_for_rsplus,
     uno_heads,
     xcon_steps,
 )
@@ -95,6 +96,8 @@ class Entry:
         whole: whether prompts train in all blocks of a ViT, so that no output of the backbone can be cached.
         fault: values -> why a run with these values is refused, or an empty string.
         too_few: (values, number of training images) -> why this number of images is refused, or an empty string.
+        too_narrow: (values, feature dimension) -> why this dimension is refused, or an empty string.
+        needs_new: whether K must be larger than the number of Old classes.
         warning: values -> a warning about a valid run, or an empty string.
     """
 
@@ -121,6 +124,8 @@ class Entry:
     whole: bool = False
     fault: Callable[[Values], str] = lambda p: ""
     too_few: Callable[[Values, int], str] = lambda p, images: ""
+    too_narrow: Callable[[Values, int], str] = lambda p, dim: ""
+    needs_new: bool = False
     warning: Callable[[Values], str] = lambda p: ""
 
     @property
@@ -374,6 +379,7 @@ METHODS = {
         health={"positive_pairs": "positive pairs in a step"},
         published={"rsplus": "rs_plus"},
         in_groups=True,
+        too_narrow=too_narrow_for_rsplus,
     ),
     "unoplus": Entry(
         label="UNO+",
@@ -389,6 +395,7 @@ METHODS = {
         in_groups=True,
         head_values=uno_heads,
         fault=fault_of_unoplus,
+        needs_new=True,
     ),
     "orca": Entry(
         label="ORCA",

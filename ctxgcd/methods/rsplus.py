@@ -10,7 +10,6 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import linear
 
-from ctxgcd.errors import UserError
 from ctxgcd.losses.labelled_cross_entropy import labelled_cross_entropy
 from ctxgcd.losses.ranking import consistency, pair_bce, same_top, with_truth
 from ctxgcd.methods.by_classifier import ByClassifier
@@ -62,13 +61,7 @@ class RSPlus(ByClassifier):
     decays_all = True
 
     def network(self, tail: nn.Module, dim: int, old_classes: int) -> LinearNetwork:
-        p = self.p
-        if p["top_k"] > dim:
-            raise UserError(
-                f"benchmark {p['benchmark']}, row {p['row']}: top_k is {p['top_k']}, but the features have {dim} "
-                "dimensions; give a smaller top_k"
-            )
-        return LinearNetwork(tail, dim, p["K"], old_classes, p["seed"])
+        return LinearNetwork(tail, dim, self.p["K"], old_classes, self.p["seed"])
 
     def learning_rate(self, epoch: int) -> float:
         return step_lr(epoch, self.p["lr"], self.p["lr_factor"], (self.p["first_drop"], self.p["second_drop"]))

@@ -10,7 +10,6 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import normalize
 
-from ctxgcd.errors import UserError
 from ctxgcd.losses.swapped import swapped_prediction, targets
 from ctxgcd.methods.by_classifier import ByClassifier
 from ctxgcd.methods.step import Batch, Look, Losses, Plan
@@ -93,11 +92,6 @@ class UNOPlus(ByClassifier):
     decays_all = True
 
     def network(self, tail: nn.Module, dim: int, old_classes: int) -> UNONetwork:
-        if self.p["K"] <= old_classes:
-            raise UserError(
-                f"benchmark {self.p['benchmark']}, row {self.p['row']}: K is {self.p['K']} and there are {old_classes} "
-                "Old classes, so there is no New class for the heads; give a larger K"
-            )
         return UNONetwork(self.p, tail, dim, old_classes)
 
     def learning_rate(self, epoch: int) -> float:

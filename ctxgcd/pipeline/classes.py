@@ -10,17 +10,18 @@ from ctxgcd.errors import UserError
 from ctxgcd.pipeline.identity import ESTIMATED
 
 
-def assumed_k(entry: Benchmark, requested: Any, where: str) -> tuple[int | str, str]:
-    """Return the K that a run assumes and its source: true, given or estimated (read from a file later)."""
+def assumed_k(entry: Benchmark, requested: Any, where: str, new: bool) -> tuple[int | str, str]:
+    """Return the K that a run assumes and its source: true, given or estimated (read from a file later).
+
+    new: whether the run requires at least one New class.
+    """
     if requested is True:
         return k_of(entry), "true"
     if requested == "estimated":
         return ESTIMATED, "estimated"
-    old = 1 if isinstance(entry, Own) else len(old_classes(entry))
-    if not isinstance(requested, int) or requested < max(2, old):
-        raise UserError(
-            f"{where}: K is {requested}; give true, estimated or a number of at least {max(2, old)} classes"
-        )
+    least = max(2, new + (1 if isinstance(entry, Own) else len(old_classes(entry))))
+    if not isinstance(requested, int) or requested < least:
+        raise UserError(f"{where}: K is {requested}; give true, estimated or a number of at least {least} classes")
     return requested, "given"
 
 

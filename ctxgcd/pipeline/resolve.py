@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
 from functools import lru_cache
 from typing import Any
 
@@ -12,12 +11,13 @@ from ctxgcd.catalogue.sections import without_defaults
 from ctxgcd.config import Backbone, Benchmark, Own, Params, Protocol, completed, validated
 from ctxgcd.errors import UserError
 from ctxgcd.models.pretrained import has_learned_tokens, size_fault, weights_fingerprint
+from ctxgcd.models.shapes import SHAPES
+from ctxgcd.names import counted
 from ctxgcd.pipeline.classes import assumed_k
 from ctxgcd.pipeline.data_fingerprint import data_fingerprint
 from ctxgcd.pipeline.identity import ESTIMATED
 from ctxgcd.pipeline.possible import check_possible
 from ctxgcd.pipeline.rows import ROW_KEYS, parse_row, refuse
-from ctxgcd.pipeline.runs import Run
 
 # Fields of every run's identity, in addition to the values of its method and its seed.
 SPLIT_FIELDS = ("benchmark", "class_list", "classes", "trial", "data", "split_seed", "labelled_share", "K", "K_source")
@@ -36,7 +36,8 @@ def resolve(params: Params, benchmark: str, row: str, seed: int) -> dict[str, An
     entry, name = params.benchmarks[benchmark], parse_row(row)
     method, overrides, where = name.entry, dict(name.overrides), f"benchmark {benchmark}, row {row}"
     requested = overrides.pop("K", entry.K)
-    classes, k_source = assumed_k(entry, requested, where if "K" in name.overrides else f"benchmarks.{benchmark}.K")
+    of_k = where if "K" in name.overrides else f"benchmarks.{benchmark}.K"
+    classes, k_source = assumed_k(entry, requested, of_k, method.needs_new)
     of_variant = method.variants.get(name.variant or "", "default")
     settings_name = str(overrides.pop("settings", of_variant))
     if settings_name not in params.settings:
@@ -72,11 +73,12 @@ def resolve(params: Params, benchmark: str, row: str, seed: int) -> dict[str, An
         raise UserError(f"{where}: crop is {protocol.crop}, but {fault}")
     if method.whole and (fault := _whole_fault(name.method, protocol, params.backbones[backbone].model)):
         raise UserError(f"{where}: {fault}")
-    used = params.backbones[backbone].blocks
-    if protocol.tail == "blocks" and used and protocol.tail_blocks > used:
+    shape = SHAPES.get(params.backbones[backbone].model)
+    most = params.backbones[backbone].blocks or (shape and shape.blocks)
+    if protocol.tail == "blocks" and most and protocol.tail_blocks > most:
         raise UserError(
-            f"{where}: tail_blocks is {protocol.tail_blocks}, but only {used} blocks of {backbone} are used; give at "
-            f"most {used}"
+            f"{where}: tail_blocks is {protocol.tail_blocks}, but only {counted(most, 'block')} of {backbone} can "
+            f"be trained; give at most {most}"
         )
     values = without_defaults(Protocol, protocol.model_dump())
     for of, section in method.sections.items():
@@ -109,12 +111,13 @@ def resolve(params: Params, benchmark: str, row: str, seed: int) -> dict[str, An
     fields = [f for f in (*SPLIT_FIELDS, *FEATURE_FIELDS, *method.reads, *of_name) if f not in unread]
     resolved: dict[str, Any] = {"row": row, "method": name.method, "seed": seed} | {f: values[f] for f in fields}
     parts: dict[str, Entry | Modifier] = {name.method: method, **{word: MODIFIERS[word] for word in name.modifiers}}
-    if method.trains and protocol.loss_group and (whole := [of for of, one in parts.items() if not one.in_groups]):
+    if method.trains and protocol.loss_group and (alone := [of for of, one in parts.items() if not one.in_groups]):
         raise UserError(
-            f"{where}: loss_group is {protocol.loss_group}, but {whole[0]} computes its losses over the whole batch, "
+            f"{where}: loss_group is {protocol.loss_group}, but {alone[0]} computes its losses over the whole batch, "
             "because its entry in ctxgcd/catalogue/entries.py does not set in_groups; set loss_group to 0"
         )
-    if fault := method.fault(completed(resolved)):
+    whole = completed(resolved)
+    if fault := method.fault(whole) or (method.too_narrow(whole, shape.dim) if shape else ""):
         raise UserError(f"{where}: {fault}")
     if entry.images != "any":
         check_possible(resolved, entry.images.train)
@@ -193,9 +196,3 @@ def _own_data(benchmark: str, section: str) -> str:
 def estimate_of(params: Params, benchmark: str) -> dict[str, int]:
     """Return the parameters of a benchmark's estimate of K: seed, restarts, most, threads."""
     return params.estimate.model_dump() | {"threads": protocol_of(params, benchmark).threads}
-
-
-def limits_of(params: Params, runs: Iterable[Run]) -> str:
-    """Return the runs for `check_requested` as JSON: those whose number of images is known only from their split."""
-    own = {(run.benchmark, run.row) for run in runs if params.benchmarks[run.benchmark].images == "any"}
-    return json.dumps([resolve(params, benchmark, row, 0) for benchmark, row in sorted(own)])

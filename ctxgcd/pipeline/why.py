@@ -119,11 +119,11 @@ def estimated_now(params: Params, benchmark: str, results: Path = Path()) -> int
 
 
 def _reason(params: Params, run: Run, snakemake_reason: str, results: Path) -> str:
-    found = difference(params, run, results) or _split_made_again(params, run.benchmark, results)
+    found = difference(params, run, results) or split_made_again(params, run.benchmark, results)
     return f"{found or snakemake_reason}{_from_the_cache(params, run, results)}"
 
 
-def _split_made_again(params: Params, benchmark: str, results: Path) -> str:
+def split_made_again(params: Params, benchmark: str, results: Path = Path()) -> str:
     """Return why the list of images and the split are made again; the split itself may stay the same."""
     made, entry = read_or_empty(results / split_file(benchmark, "source.json")), params.benchmarks[benchmark]
     by = code.manifest(entry.reader) | code.split(entry.reader)

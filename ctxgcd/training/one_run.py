@@ -12,7 +12,7 @@ from ctxgcd.pipeline import run_cache
 from ctxgcd.pipeline.code import Code, refuse_changed
 from ctxgcd.pipeline.code import run as run_code
 from ctxgcd.pipeline.identity import identity, read_estimate
-from ctxgcd.pipeline.possible import check_installed, check_k, check_possible
+from ctxgcd.pipeline.possible import check_installed, check_split
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -97,8 +97,7 @@ class OneRun:
         from ctxgcd.training.train import run
 
         check_installed(self.parameters)
-        check_possible(self.parameters, int((split.part == "train").sum()))
-        check_k(self.parameters, split)
+        check_split(self.parameters, split)
         run(
             self.parameters,
             method=method_of(self.parameters),

@@ -14,6 +14,7 @@ import pandas as pd
 import torch
 import yaml
 
+from ctxgcd.catalogue.entries import METHODS
 from ctxgcd.errors import UserError
 from ctxgcd.methods.hook_checks import returned
 from ctxgcd.methods.method import Clustering, Discovery, Method
@@ -146,6 +147,8 @@ def _prepared(
     labels = torch.tensor(training.class_id.where(training.role == "labelled", -1).to_numpy(), device=device)
     parameters, precision = method.p, method.p["precision"]
     backbone = load_backbone(parameters, method.cut, precision, files["weights"], device)
+    if fault := METHODS[parameters["method"]].too_narrow(parameters, backbone.dim):
+        raise UserError(f"benchmark {parameters['benchmark']}, row {parameters['row']}: {fault}")
     if bank_size := parameters["view_bank"]:
         if type(method).cut is not Method.cut:
             raise UserError(

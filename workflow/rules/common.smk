@@ -14,9 +14,9 @@ from ctxgcd.config import Official, parse as parse_params
 from ctxgcd.errors import UserError
 from ctxgcd.names import counted
 from ctxgcd.pipeline import available, code, equality, paths, tables, targets, together
-from ctxgcd.pipeline import jobs
+from ctxgcd.pipeline import jobs, requested
 from ctxgcd.pipeline.failed_jobs import repeat_errors
-from ctxgcd.pipeline.resolve import estimate_of, limits_of, protocol_of
+from ctxgcd.pipeline.resolve import estimate_of, protocol_of
 from ctxgcd.pipeline.rows import parse_row
 from ctxgcd.pipeline.why import why
 from ctxgcd.plan.plan import write_plan
@@ -56,7 +56,7 @@ with reported(job=False):
         os.environ.update(
             CTXGCD_PARAMS=str(PARAMS_FILE),
             CTXGCD_REQUESTED=" ".join(REQUESTED),
-            CTXGCD_RUNS=limits_of(PARAMS, needed),
+            CTXGCD_RUNS=requested.limits_of(PARAMS, needed),
         )
 
 

@@ -38,8 +38,9 @@ def main() -> None:
     torch.set_num_threads(arguments.threads)
     of: Features = arguments.kind
     cached: Path | None = arguments.tail_input
-    images = int((read_split(arguments.split).part == "train").sum())
-    check_requested(arguments.split.stem, images)
+    split = read_split(arguments.split)
+    check_requested(arguments.split.stem, split)
+    images = int((split.part == "train").sum())
     with borrowed_devices(1) as [device]:
         cropper = open_cropper(arguments.parameters, arguments.store, device)
         of_protocol = partial(cut, tail_blocks=Features.of(cached.stem).tail if cached else of.tail)

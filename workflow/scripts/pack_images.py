@@ -26,7 +26,7 @@ def main() -> None:
     images = arguments.images
     code.refuse_changed(arguments.code, code.pack(images["reader"]))
     split = read_split(arguments.split)
-    check_requested(images["benchmark"], int((split.part == "train").sum()))
+    check_requested(images["benchmark"], split)
     paths = split.sort_values("id").path.tolist()
     folder = place_of(images | arguments.place)
     digest = pack(images["reader"], folder, paths, images["resize"], arguments.out, arguments.workers)

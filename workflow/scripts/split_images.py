@@ -44,7 +44,7 @@ def main() -> None:
     split = make_split(manifest, listed, **draw, drawn_order=reader.drawn_order, labelled_paths=labelled)
     if section.get("trial"):
         split = trial_split(split, **draw)
-    check_requested(section["benchmark"], int((split.part == "train").sum()))
+    check_requested(section["benchmark"], split)
     write_split(split, arguments.out, arguments.hash)
     record = {
         "fingerprint": arguments.data,

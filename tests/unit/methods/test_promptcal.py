@@ -255,6 +255,11 @@ def test_tight_clusters_have_no_affine_pair_which_is_logged() -> None:
             "used_prompts is 6, but each block has 5 prompts; give a smaller value",
         ),
         ("cub", "promptcal+memory_size=255", "memory_size is 255, but a step adds 256 rows; give at least 256"),
+        (
+            "cub",
+            "promptcal+memory_size=256+neighbours=512",
+            "neighbours is 512, but the graph has 512 nodes; give a smaller value",
+        ),
     ],
 )
 def test_impossible_runs_are_refused_before_anything_runs(

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 
-from ctxgcd.catalogue.entries import load
+from ctxgcd.catalogue.entries import METHODS, load
 from ctxgcd.config import Params
 from ctxgcd.losses.labelled_cross_entropy import labelled_cross_entropy
 from ctxgcd.losses.ranking import consistency, pair_bce, same_top, with_truth
@@ -59,10 +59,14 @@ def test_the_weights_follow_the_epoch(params: Params) -> None:
     assert [method.learning_rate(epoch) for epoch in (84, 85, 170)] == pytest.approx([0.1, 0.01, 0.001])
 
 
-def test_more_ranked_dimensions_than_features_are_refused() -> None:
-    found = error_of(lambda: method_and_network("rsplus", top_k=DIM + 1))
-    what = f"top_k is {DIM + 1}, but the features have {DIM} dimensions"
-    assert found == f"benchmark fashion, row rsplus: {what}; give a smaller top_k"
+def test_more_ranked_dimensions_than_features_are_refused(params: Params) -> None:
+    """Before the training where the model's features are known, else by it."""
+    what = "benchmark fashion, row rsplus+top_k=1281: top_k is 1281, but the features have 1280 dimensions"
+    assert error_of(lambda: resolve(params, "fashion", "rsplus+top_k=1281", 0)) == f"{what}; give a smaller top_k"
+    assert resolve(params, "fashion", "rsplus+top_k=1280", 0)["top_k"] == 1280
+    assert METHODS["rsplus"].too_narrow({"top_k": 5}, 4) == (
+        "top_k is 5, but the features have 4 dimensions; give a smaller top_k"
+    )
 
 
 def test_a_method_has_a_learning_rate_of_its_own(params: Params) -> None:

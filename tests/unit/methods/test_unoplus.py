@@ -18,7 +18,7 @@ from ctxgcd.methods.step import Batch
 from ctxgcd.models.multi_head import MultiHead
 from ctxgcd.pipeline.resolve import resolve
 from tests.helpers.compared import batch_of, method_and_network, small
-from tests.helpers.hooks import STEPS, begun, whole_run
+from tests.helpers.hooks import STEPS, whole_run
 from tests.helpers.methods import look_of
 from tests.helpers.refusals import error_of
 from tests.helpers.training import IMAGES, TEST
@@ -156,12 +156,6 @@ def test_collapsed_features_give_uniform_targets_which_are_named() -> None:
     row = {"target_entropy": float(logged["target_entropy"])}
     assert method.idle([row] * 3) == "the targets of unlabelled images were uniform in every epoch"
     assert method.idle([row, {"target_entropy": 0.4}]) == ""
-
-
-def test_a_run_without_new_classes_is_refused(tmp_path: Path) -> None:
-    found = error_of(lambda: begun(tmp_path, load("unoplus"), **small("unoplus", K=2)))
-    what = "K is 2 and there are 2 Old classes, so there is no New class for the heads"
-    assert found == f"benchmark fashion, row unoplus: {what}; give a larger K"
 
 
 def test_the_learning_rate_of_short_warm_ups(params: Params) -> None:

@@ -55,18 +55,18 @@ def test_a_run_reads_the_caches_of_its_method_and_protocol() -> None:
 
 def test_frozen_features_are_made_from_the_cached_input_of_a_tail() -> None:
     def tail_input(of: Jobs, kind: str = Features(0, "float32").name) -> str:
-        (content,) = {Path(of.frozen_features("fashion")).parent.name.removeprefix("fashion-")}
-        return of.tail_input("fashion", content, kind)
+        (content,) = {Path(of.frozen_features("cub50_vit")).parent.name.removeprefix("cub50_vit-")}
+        return of.tail_input("cub50_vit", content, kind)
 
-    of = jobs(protocols__fashion__tail="blocks", protocols__fashion__tail_blocks=2)
-    assert tail_input(of) == of.inputs("fashion", "simgcd", "0")["test_view"]
+    of = jobs(protocols__cub50_vit__tail_blocks=2)
+    assert tail_input(of) == of.inputs("cub50_vit", "simgcd", "0")["test_view"]
     assert tail_input(of).endswith("/test_view-tail2-float32.npy")
     for kind in (Features(2, "float32"), Features(2, "float32", 2, 0), Features(0, "float32", 2, 0)):
         assert not tail_input(of, kind.name)  # made from the images
-    assert not tail_input(jobs())  # an adapter reads the frozen features themselves
-    blocks = {"protocols__fashion__tail": "blocks"}
-    assert not tail_input(jobs(**blocks, protocols__fashion__view_bank=0))
-    assert not tail_input(jobs(**blocks, protocols__fashion__tail_blocks=0))
+    # An adapter reads the frozen features themselves.
+    assert not tail_input(jobs(protocols__cub50_vit__tail="adapter"))
+    assert not tail_input(jobs(protocols__cub50_vit__view_bank=0))
+    assert not tail_input(jobs(protocols__cub50_vit__tail_blocks=0))
 
 
 def test_the_name_of_a_cache_changes_only_with_what_it_depends_on() -> None:

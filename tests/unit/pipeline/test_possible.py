@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
+import sys
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,8 @@ from ctxgcd.config import Params, parse
 from ctxgcd.errors import UserError
 from ctxgcd.pipeline import targets
 from ctxgcd.pipeline.possible import PACKAGES, check_installed, check_k, check_requested
-from ctxgcd.pipeline.resolve import limits_of, resolve
+from ctxgcd.pipeline.requested import limits_of
+from ctxgcd.pipeline.resolve import resolve
 from ctxgcd.pipeline.runs import Run
 from tests.helpers.params import edited
 from tests.helpers.places import ROOT
@@ -28,8 +29,7 @@ from tests.helpers.refusals import error_of, warned
 def test_a_method_whose_package_is_absent_is_named_when_its_row_is_planned(
     params: Params, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    find = importlib.util.find_spec
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "infomap" else find(name))
+    monkeypatch.setitem(sys.modules, "infomap", None)
     sentence = (
         "dccl requires the package infomap, which is missing; run `pip install 'infomap>=2.15,<3'`, or leave the row "
         "out of `rows` and `rows_of` of params.yaml"
@@ -40,8 +40,21 @@ def test_a_method_whose_package_is_absent_is_named_when_its_row_is_planned(
     row = resolve(params, "cub50", "dccl", 0)
     assert error_of(lambda: check_installed(row)) == f"benchmark cub50, row dccl: {sentence}"
     check_installed(resolve(params, "cub50", "xcon", 0))
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name: name)
+    monkeypatch.setitem(sys.modules, "infomap", sys)
     check_installed(row)
+
+
+def test_a_package_that_cannot_be_imported_is_refused(
+    params: Params, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "infomap.py").write_text("raise ImportError('libgomp.so.1: cannot open shared object file')\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.delitem(sys.modules, "infomap", raising=False)
+    assert error_of(lambda: check_installed(resolve(params, "cub50", "dccl", 0))) == (
+        "benchmark cub50, row dccl: dccl requires the package infomap, which cannot be imported (ImportError: "
+        "libgomp.so.1: cannot open shared object file); run `pip install --force-reinstall 'infomap>=2.15,<3'`, or "
+        "leave the row out of `rows` and `rows_of` of params.yaml"
+    )
 
 
 def test_the_packages_of_methods_are_extras() -> None:
@@ -63,9 +76,12 @@ def test_the_packages_of_methods_are_extras() -> None:
         ("gcd", 10, ""),
         ("kmeans", 8, ""),
         ("simgcd", 3, ""),
+        ("unoplus", 3, "the labelled images have 3 classes and unoplus requires a New class; give a K of at least 4"),
+        ("unoplus", 4, ""),
+        ("gcd", "estimated", ""),
     ],
 )
-def test_an_impossible_k_is_refused_before_training(method: str, k: int, words: str) -> None:
+def test_an_impossible_k_is_refused_before_training(method: str, k: int | str, words: str) -> None:
     split = pd.DataFrame({"role": ["labelled"] * 4 + ["unlabelled"] * 8, "class_id": [0, 2, 2, 0, *range(8)]})
     p = {"benchmark": "mine", "row": f"{method}+K={k}", "method": method, "K": k}
     if words:
@@ -78,6 +94,10 @@ def test_an_impossible_k_is_refused_before_training(method: str, k: int, words: 
 # -- impossible runs ------------------------------------------------
 
 IMPOSSIBLE: list[tuple[str, Any, str, list[str]]] = [
+    ("methods.rsplus.top_k", 769, "rsplus", ["top_k is 769, but the features have 768 dimensions", "smaller top_k"]),
+    ("protocols.official.tail_blocks", 13, "simgcd", ["tail_blocks is 13, but only 12 blocks of ", "give at most 12"]),
+    ("protocols.official.tail_blocks", 13, "promptcal", ["tail_blocks is 13", "give at most 12"]),
+    ("seeds", [0], "unoplus+K=100", ["K is 100", "a number of at least 101 classes"]),
     ("methods.full.k", 129, "full-paper", ["k is 129", "neighbour_images (128)", "smaller k"]),
     (
         "benchmarks.cub.images",
@@ -142,13 +162,18 @@ def test_own_images_of_unknown_number(committed: dict[str, Any], tmp_path: Path)
 
 
 def test_only_requested_runs_of_the_benchmark_are_refused(params: Params, monkeypatch: pytest.MonkeyPatch) -> None:
-    check_requested("cub", 1)  # nothing is requested
+
+    def training(images: int) -> pd.DataFrame:
+        return pd.DataFrame({"part": "train", "role": "unlabelled", "class_id": [0] * images})
+
+    check_requested("cub", training(1))  # nothing is requested
     limits = [resolve(params, "cub", row, 0) for row in ("kmeans", "simgcd")]
     monkeypatch.setenv("CTXGCD_RUNS", json.dumps([one | {"K": 4} for one in limits]))
-    check_requested("cub", 128)
-    check_requested("scars", 1)
-    assert "row simgcd: batch_size 128 exceeds the 127 training images" in error_of(lambda: check_requested("cub", 127))
-    assert "row kmeans: K is 4 but there are only 3" in error_of(lambda: check_requested("cub", 3))
+    check_requested("cub", training(128))
+    check_requested("scars", training(1))
+    sentence = "row simgcd: batch_size 128 exceeds the 127 training images"
+    assert sentence in error_of(lambda: check_requested("cub", training(127)))
+    assert "row kmeans: K is 4 but there are only 3" in error_of(lambda: check_requested("cub", training(3)))
 
 
 def test_what_is_just_possible(committed: dict[str, Any]) -> None:

@@ -221,7 +221,7 @@ def test_a_tail_has_at_most_the_blocks_that_are_used(params: Params) -> None:
     assert resolve(params, "cub50_vit", "simgcd+tail_blocks=11", 0)["tail_blocks"] == 11
     assert error_of(lambda: resolve(params, "cub50_vit", "simgcd+tail_blocks=12", 0)) == (
         "benchmark cub50_vit, row simgcd+tail_blocks=12: tail_blocks is 12, but only 11 blocks of dinov2_vits14_focus "
-        "are used; give at most 11"
+        "can be trained; give at most 11"
     )
 
 

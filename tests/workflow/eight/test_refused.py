@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from ctxgcd.benchmarks.split_file import read_split
 from tests.helpers.workflow import EIGHT, OWN, Project, added, fresh, refused
 
 
@@ -104,6 +105,20 @@ def test_too_few_images_for_a_run_are_reported_before_packing(
     refused(project.call("--cores", "1", run), f"{name} {change[name]} ")
     assert not list(project.folder.glob("work/stores/*.npz"))
     assert not list(project.folder.glob("work/features/*"))
+
+
+def test_a_k_that_does_not_fit_the_split_is_refused_before_an_old_run_is_deleted(done: Project, tmp_path: Path) -> None:
+    project = done.copy(tmp_path / "project")
+    split = read_split(project.folder / f"results/splits/{OWN}.csv")
+    known, unlabelled = split.class_id[split.role == "labelled"].nunique(), int((split.role == "unlabelled").sum())
+    made = project.folder / f"results/runs/{OWN}/full-paper/seed0/final.pt"
+    run = str(made.with_name("metrics.json").relative_to(project.folder))
+    where = f"error: benchmark {OWN}, row"
+    project.change(lambda content: content["benchmarks"][OWN].update(K=unlabelled + 1))
+    refused(project.call("--cores", "1", run), f"{where} full-paper: K is {unlabelled + 1}, which is too large for ")
+    assert made.is_file()
+    equal = run.replace("full-paper", f"unoplus+K={known}+warmup_epochs=1")
+    refused(project.call("-n", equal), f"the labelled images have {known} classes and unoplus requires a New class;")
 
 
 def test_a_warm_up_of_the_whole_training_is_refused_by_a_dry_run(tiny: Project, tmp_path: Path) -> None:
