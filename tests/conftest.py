@@ -22,7 +22,8 @@ gc.disable()  # until all modules are imported, whose objects stay
 
 TESTS = ROOT / "tests"
 LONGEST = ("workflow/", "dvc/", "resume/", "clusters/", "unit/discover/", "unit/training/")  # begin in this order
-TOGETHER = ("tests/workflow/eight/", "tests/unit/discover/")  # folders whose files share what is made once
+# Folders whose files share what is made once.
+TOGETHER = ("tests/workflow/eight/", "tests/unit/discover/", "tests/unit/benchmarks/")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
