@@ -22,7 +22,7 @@ from pathlib import Path
 
 LIBRARIES = ("torch", "torch._dynamo", "torchvision", "timm", "pandas", "scipy.stats", "scipy.optimize", "filelock")
 LIBRARIES += ("sklearn.cluster", "sklearn.manifold", "matplotlib.pyplot", "PIL.Image", "threadpoolctl", "jinja2")
-LIBRARIES += ("pydantic", "snakemake.cli")
+LIBRARIES += ("pydantic", "snakemake.cli", "snakemake.report.html_reporter", "dvc.cli.parser", "dvc.repo", "networkx")
 
 Call = tuple[list[str], str, dict[str, str]]  # arguments, folder, environment
 

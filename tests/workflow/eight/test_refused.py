@@ -109,7 +109,7 @@ def test_too_few_images_for_a_run_are_reported_before_packing(
 def test_a_warm_up_of_the_whole_training_is_refused_by_a_dry_run(tiny: Project, tmp_path: Path) -> None:
     project = tiny.copy(tmp_path / "project")
     project.change(lambda content: content["benchmarks"][OWN].update(methods={"full": {"T_warm": 15}}))
-    refused(project.call("-n", "all_tables"), f"benchmark {OWN}, row full-paper: ", "epoch 15 of 4; decrease T_warm")
+    refused(project.call("-n", "all_tables"), f"benchmark {OWN}, row full-paper: ", "epoch 15 of 3; decrease T_warm")
 
 
 @pytest.mark.parametrize("words", [("-n", "all_tables"), ("--cores", "1", "demo"), ("plan", "demo"), ("--unlock",)])
