@@ -80,9 +80,14 @@ class Project:
         return result
 
     def copy(self, to: Path) -> Project:
-        subprocess.run(
-            ["cp", "--archive", self.folder, to], check=True
-        )  # a thousand files, in less time than by Python
+        """Copy the project without logs. Results and caches are links: jobs replace such a file and never edit it."""
+        to.mkdir(parents=True)
+        made = [folder for name in ("results", "work") if (folder := self.folder / name).exists()]
+        subprocess.run(["cp", "--archive", *set(self.folder.iterdir()).difference(made), to], check=True)
+        if made:
+            subprocess.run(["cp", "--archive", "--link", *made, to], check=True)
+        for name in ("logs", "benchmarks"):  # which jobs do edit
+            shutil.rmtree(to / "work" / name, ignore_errors=True)
         return replace(self, folder=to)
 
     def change(self, edit: Callable[[dict[str, Any]], None]) -> None:
