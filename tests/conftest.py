@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-import os
+import gc
 import signal
 from functools import cache
 from typing import Any
@@ -14,16 +14,16 @@ import yaml
 from ctxgcd.config import Params, parse
 from tests.helpers.places import ROOT
 
-# One thread per process, because several processes run tests at once; trainings set their own number of threads.
-os.environ.setdefault("OMP_NUM_THREADS", "1")
-
 # If the tests run in the background, their child processes would ignore Ctrl-C, as processes started by `nohup` do.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
+gc.disable()  # until all modules are imported, whose objects stay
+
 TESTS = ROOT / "tests"
 LONGEST = ("workflow/", "dvc/", "resume/", "clusters/", "unit/discover/", "unit/training/")  # begin in this order
-TOGETHER = ("tests/workflow/eight/", "tests/unit/discover/")  # folders whose files share what is made once
+# Folders whose files share what is made once.
+TOGETHER = ("tests/workflow/eight/", "tests/unit/discover/", "tests/unit/benchmarks/")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -34,6 +34,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         return next((number for number, folder in enumerate(LONGEST) if file.startswith(folder)), len(LONGEST))
 
     items.sort(key=place)
+
+
+def pytest_collection_finish() -> None:
+    gc.freeze()
+    gc.enable()
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -2,7 +2,8 @@
 
 It is called with the name of a command and its arguments. Its records are in the folder QUEUE, where two files change
 its behaviour. `closed`: no job runs, and each is reported as failed. `interrupt`, with a pattern: the first training
-that writes a matching file ends as at its time limit, by SIGTERM and soon after SIGKILL.
+that writes a matching file ends as at its time limit, by SIGTERM and soon after SIGKILL. Trainings call the real
+programs instead of those in the folder FORKED.
 """
 
 from __future__ import annotations
@@ -43,10 +44,13 @@ def supervise(number: int) -> None:
     job = json.loads((QUEUE / f"{number}.json").read_text())
     gpus = {"SLURM_GPUS": "1"} if any(option.startswith("--gpus") for option in job["options"]) else {}
     interrupt = QUEUE / "interrupt"
+    training = job["comment"].startswith("rule_train")
+    command = job["command"]
+    if training:
+        command = command.replace(os.environ["FORKED"], str(Path(sys.executable).parent))
     with open(job["log"], "w") as log:
         environment = os.environ | {"SLURM_JOB_ID": str(number)} | gpus
-        process = psutil.Popen(["sh", "-c", job["command"]], cwd=job["folder"], stdout=log, stderr=log, env=environment)
-        training = job["comment"].startswith("rule_train")
+        process = psutil.Popen(["sh", "-c", command], cwd=job["folder"], stdout=log, stderr=log, env=environment)
         while process.poll() is None:
             time.sleep(0.02)
             if training and interrupt.exists() and any(Path().glob(interrupt.read_text())):

@@ -17,6 +17,7 @@ import pytest
 import yaml
 
 from tests.clusters.cluster import GPU, Cluster, container_of, serving, stand_ins
+from tests.helpers.forked import programs
 from tests.helpers.places import PROGRAMS, ROOT
 from tests.helpers.workflow import Project, Result, fresh, one_job_of_each_kind
 
@@ -53,7 +54,7 @@ def test_its_command_gives_imagenet_all_gpus(pod: dict[str, Any], tmp_path: Path
     unlock, run = command.replace("exec snakemake", "exec snakemake -n -p").split("&&")
     words = f"{unlock} && {run.replace('all_tables', ' '.join(runs))}"
     done = subprocess.run(
-        [*pod["containers"][0]["command"], f"export PATH={shlex.quote(str(PROGRAMS))}:$PATH && {words}"],
+        [*pod["containers"][0]["command"], f"export PATH={shlex.quote(str(programs()))}:$PATH && {words}"],
         cwd=project.folder,
         text=True,
         stdout=subprocess.PIPE,

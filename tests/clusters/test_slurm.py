@@ -21,6 +21,7 @@ from ctxgcd.pipeline.resolve import resolve
 from ctxgcd.pipeline.tables import all_tables, table_runs
 from ctxgcd.plan.rates import ASSUMED
 from ctxgcd.plan.work import classes_of, images_in, work_of
+from tests.helpers.forked import programs
 from tests.helpers.layouts import Painter
 from tests.helpers.places import ROOT
 from tests.helpers.workflow import Project, Result, fresh, one_job_of_each_kind
@@ -54,16 +55,17 @@ class Queue:
         files = sorted(self.folder.glob("*.json"), key=lambda file: int(file.stem))
         return [job for file in files if (job := json.loads(file.read_text()))["comment"].startswith(begin)]
 
-    def call(self, project: Project, profile: str, *words: str, forked: bool = True) -> Result:
+    def call(self, project: Project, profile: str, *words: str) -> Result:
         """Call Snakemake with the queue's commands in PATH, polling every second."""
         with (project.folder / "sitecustomize.py").open("a") as file:
             file.write(EVERY_SECOND)
         own = {"QUEUE": str(self.folder), "PATH": f"{self.folder}{os.pathsep}{os.environ['PATH']}"}
+        own["FORKED"] = str(programs())
         often = ("--slurm-init-seconds-before-status-checks", "1", "--latency-wait", "5")
         with pytest.MonkeyPatch.context() as patch:
             for name, value in own.items():
                 patch.setenv(name, value)
-            return project.call("--workflow-profile", profile, *words, *often, forked=forked)
+            return project.call("--workflow-profile", profile, *words, *often)
 
 
 def queue_in(folder: Path) -> Queue:
@@ -177,7 +179,7 @@ def carried_out(tmp_path_factory: pytest.TempPathFactory) -> tuple[Project, Queu
     before = project.call("--cores", "2", *prepared)
     assert before.code == 0, before.output
     (queue.folder / "interrupt").write_text("work/runs/*/last.pt")
-    return project, queue, queue.call(project, "profiles/slurm", "--keep-going", *wanted, forked=False)
+    return project, queue, queue.call(project, "profiles/slurm", "--keep-going", *wanted)
 
 
 def test_a_training_resumes_after_its_time_limit(carried_out: tuple[Project, Queue, Result]) -> None:

@@ -93,9 +93,9 @@ def trainings(folder: Path, *targets: str) -> set[str]:
 
 
 def make_small(folder: Path) -> Path:
-    """Make a project in git whose demo has three trainings of a few epochs on the 500 labelled images."""
+    """Make a project in git whose demo has three trainings of two epochs on the 500 labelled images."""
     fresh_copy(folder)
-    quick = {"resize": 32, "crop": 32, "tail": "blocks", "view_bank": 0, "epochs": 4}
+    quick = {"resize": 32, "crop": 32, "tail": "blocks", "view_bank": 0, "epochs": 2}
     params = yaml.safe_load((folder / "params.yaml").read_text())
     params |= {"seeds": [0], "seeds_of": {}, "rows_of": {}}
     params["rows"] = {

@@ -58,7 +58,7 @@ def test_a_new_training_leaves_the_cache_as_it_was(project: Path, link: str) -> 
 
 
 def test_a_killed_and_an_interrupted_call_are_resumed(made: Path, project: Path) -> None:
-    """A call killed in the first epochs and interrupted in later ones gives the numbers of an uninterrupted one."""
+    """A call killed after the first epoch and interrupted in a later one gives the numbers of an uninterrupted one."""
     shutil.rmtree(project / RUN.parent)
     shutil.rmtree(project / "work" / "runs", ignore_errors=True)
     (project / "results/metrics_fashion.json").unlink()
@@ -73,7 +73,7 @@ def test_a_killed_and_an_interrupted_call_are_resumed(made: Path, project: Path)
         assert process.returncode != 0, output
         assert not (project / "dvc.lock").exists()
         if how is signal.SIGKILL:  # Snakemake's lock remains and is reported
-            refused = start(project, "dvc", "repro", "demo")
+            refused = start(project, "dvc", "repro", "demo", forked=True)
             assert "--unlock" in refused.communicate()[0]
             succeed(project, "snakemake", "--unlock", "demo")
     output = succeed(project, "dvc", "repro", "demo")

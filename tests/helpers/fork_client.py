@@ -1,4 +1,4 @@
-"""`python` or `snakemake` as a fork of fork_server.py, with the arguments, folder, environment and streams of a call.
+"""`python`, `snakemake` or `dvc` as a fork of fork_server.py: its arguments, folder, environment and streams.
 
 It forwards SIGINT and SIGTERM and exits with the fork's status. The server kills the fork if this process is killed.
 """

@@ -22,7 +22,7 @@ from pathlib import Path
 
 LIBRARIES = ("torch", "torch._dynamo", "torchvision", "timm", "pandas", "scipy.stats", "scipy.optimize", "filelock")
 LIBRARIES += ("sklearn.cluster", "sklearn.manifold", "matplotlib.pyplot", "PIL.Image", "threadpoolctl", "jinja2")
-LIBRARIES += ("pydantic", "snakemake.cli")
+LIBRARIES += ("pydantic", "snakemake.cli", "snakemake.report.html_reporter", "dvc.cli.parser", "dvc.repo", "networkx")
 
 Call = tuple[list[str], str, dict[str, str]]  # arguments, folder, environment
 
@@ -47,6 +47,7 @@ def serve(place: Path) -> Call:
                 client, _ = listener.accept()
                 call, streams = received(client)
                 if not (process := os.fork()):
+                    gc.freeze()  # a socket in a cycle would be closed later, when its number is that of another file
                     for stream, number in zip(streams, range(3), strict=True):
                         os.dup2(stream, number)
                     os.closerange(3, 1000)
@@ -110,6 +111,7 @@ if __name__ == "__main__":
 
     sys.modules.pop("sitecustomize", None)
     gc.freeze()
+    gc.set_threshold(100_000)  # collections take a tenth of the time of a short call
     call = serve(Path(sys.argv[1]))
     status: object = None
     try:

@@ -1,8 +1,8 @@
-"""Scripts and calls of Snakemake as forks of a process that has imported their libraries.
+"""Scripts and calls of Snakemake and DVC as forks of a process that has imported their libraries.
 
-These imports take most of the time of a short job, and the tests start hundreds. The programs `python` and `snakemake`
-in the folder `programs()` replace those of the environment; Snakemake's jobs also call the `python` next to it. Tests
-of processes, signals, imports and start times use the real programs, in places.PROGRAMS.
+These imports take most of the time of a short job, and the tests start hundreds. The programs `python`, `snakemake` and
+`dvc` in the folder `programs()` replace those of the environment; Snakemake's jobs also call the `python` next to it.
+Tests of processes, signals, imports and start times use the real programs, in places.PROGRAMS.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def programs() -> Path:
     folder = Path(tempfile.mkdtemp(prefix="forked"))
     atexit.register(shutil.rmtree, folder)
     client = Path(__file__).with_name("fork_client.py").read_text()
-    for name in ("python", "snakemake"):
+    for name in ("python", "snakemake", "dvc"):
         (folder / name).write_text(f"#!{sys.executable} -SI\n{client}")
         (folder / name).chmod(0o755)
     # The libraries of numpy start their threads when they are imported, and a fork has none of them.

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import pickle
+import shutil
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +14,16 @@ from PIL import Image
 from scipy.io import savemat
 
 from ctxgcd.benchmarks import class_lists
+
+OFFICIAL = ("cifar10", "cifar100", "cub", "scars", "aircraft", "herbarium_19", "imagenet")
+
+
+@cache
+def look_of(class_id: int) -> tuple[np.ndarray, np.ndarray, int]:
+    """Return the two colours of a class and the width of its stripes."""
+    look = np.random.RandomState(class_id)
+    first, second = look.randint(30, 226, (2, 3))
+    return first, second, look.randint(2, 6)
 
 
 class Painter:
@@ -21,9 +34,8 @@ class Painter:
 
     def pixels(self, class_id: int, height: int, width: int) -> np.ndarray:
         """Return one image of a class as uint8 (height, width, 3)."""
-        look = np.random.RandomState(class_id)
-        first, second = look.randint(30, 226, (2, 3))
-        stripe = (np.arange(width) // look.randint(2, 6) % 2)[None, :, None]
+        first, second, stripes = look_of(class_id)
+        stripe = (np.arange(width) // stripes % 2)[None, :, None]
         noise = self.random.randint(-25, 26, (height, width, 3))
         image: np.ndarray = np.clip(np.where(stripe, first, second) + noise, 0, 255).astype(np.uint8)
         return image
@@ -58,6 +70,15 @@ def write_fixture(
         return {"train": 100 * train_per_class + 900 * min(2, train_per_class), "test": 1000 * test_per_class}
     k = class_lists.load(benchmark).num_classes
     return {"train": k * train_per_class, "test": k * test_per_class}
+
+
+def copied(folder: Path, to: Path) -> Path:
+    """Copy a layout, whose images a test may remove or rename but not edit: they are links, which takes less time."""
+
+    def copy(source: str, target: str) -> None:
+        (os.link if Path(source).suffix in (".jpg", ".JPEG") else shutil.copy2)(source, target)
+
+    return Path(shutil.copytree(folder, to, copy_function=copy))
 
 
 def _shuffled(painter: Painter, classes: int, per_class: int) -> list[int]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shutil
+import subprocess
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -79,14 +80,21 @@ class Project:
         return result
 
     def copy(self, to: Path) -> Project:
-        shutil.copytree(self.folder, to, symlinks=True)
+        """Copy the project without logs. Results and caches are links: jobs replace such a file and never edit it."""
+        to.mkdir(parents=True)
+        made = [folder for name in ("results", "work") if (folder := self.folder / name).exists()]
+        subprocess.run(["cp", "--archive", *set(self.folder.iterdir()).difference(made), to], check=True)
+        if made:
+            subprocess.run(["cp", "--archive", "--link", *made, to], check=True)
+        for name in ("logs", "benchmarks"):  # which jobs do edit
+            shutil.rmtree(to / "work" / name, ignore_errors=True)
         return replace(self, folder=to)
 
     def change(self, edit: Callable[[dict[str, Any]], None]) -> None:
         path = self.folder / "params.yaml"
-        content = yaml.safe_load(path.read_text())
+        content = yaml.load(path.read_text(), Loader=yaml.CSafeLoader)
         edit(content)
-        path.write_text(yaml.safe_dump(content, sort_keys=False))
+        path.write_text(yaml.dump(content, Dumper=yaml.CSafeDumper, sort_keys=False))
 
 
 def fresh(folder: Path, data: Path) -> Project:
@@ -138,7 +146,7 @@ def one_job_of_each_kind(project: Project, folder: Path) -> list[str]:
 
 
 def shrink(content: dict[str, Any], images: dict[str, dict[str, int]]) -> None:
-    """Make the committed parameters tiny: a random ViT, 32 pixels, 4 epochs, one seed, few rows."""
+    """Make the committed parameters tiny: a random ViT, 32 pixels, 3 epochs, one seed, few rows."""
     content |= {"seeds": [0], "seeds_of": {}, "rows_of": {}, "estimate": {"seed": 0, "restarts": 1, "most": 204}}
     content["rows"] = {
         "main": ["kmeans", "gcd", *MAIN_ROWS],
@@ -153,7 +161,7 @@ def shrink(content: dict[str, Any], images: dict[str, dict[str, int]]) -> None:
     }
     content["protocols"]["official"] |= {
         **{"backbone": "tiny", "resize": 36, "crop": 32, "tail_blocks": 1, "view_bank": 0},
-        **{"precision": "float32", "epochs": 4, "batch_size": 32, "threads": 1},
+        **{"precision": "float32", "epochs": 3, "batch_size": 32, "threads": 1},
     }
     content["protocols"]["bank"] = {**content["protocols"]["official"], "view_bank": 2}
     head = {"projector_width": 32, "projection_dim": 16}

@@ -15,7 +15,7 @@ from tests.helpers.forked import programs
 from tests.resume.project import finish, fresh_copy, quiet, results, shrink, start, strike
 
 TABLE = "results/main_fashion.csv"
-LONG = {"epochs": 16, "view_bank": 2, "batch_size": 16}
+LONG = {"epochs": 10, "view_bank": 2, "batch_size": 16}
 
 
 @pytest.fixture(scope="module")
@@ -39,7 +39,7 @@ def test_the_results_are_those_of_an_uninterrupted_run(clean: Path, tmp_path: Pa
         while not any(file.stat().st_mtime > begun for file in folder.glob("work/runs/*/last.pt")):
             assert snakemake.poll() is None, log.read_text()[-3000:]
             time.sleep(0.05)
-        time.sleep(chance.uniform(0, 0.5))  # in the middle of an epoch
+        time.sleep(chance.uniform(0, 0.3))  # in the middle of an epoch
         strike(folder, snakemake, how)
         assert snakemake.wait(timeout=20) != 0
         quiet(folder, patience=15)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import re
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
+from tests.helpers.forked import programs
 from tests.helpers.places import ENVIRONMENT, ROOT
 
 pytestmark = pytest.mark.slow
@@ -17,7 +17,7 @@ pytestmark = pytest.mark.slow
 def accuracy(*words: str, folder: Path) -> list[float]:
     """Return All, Old and New printed by the SimGCD example, run outside the checkout."""
     done = subprocess.run(
-        [sys.executable, str(ROOT / "examples/simgcd.py"), *words],
+        [programs() / "python", str(ROOT / "examples/simgcd.py"), *words],
         cwd=folder,
         env=ENVIRONMENT,
         capture_output=True,

@@ -20,17 +20,9 @@ from ctxgcd.config import parse
 from ctxgcd.errors import UserError
 from ctxgcd.pipeline.data_fingerprint import ABSENT, data_fingerprint
 from ctxgcd.pipeline.paths import FINGERPRINTS, split_file
-from tests.helpers.layouts import Painter, write_fixture
+from tests.helpers.layouts import Painter, copied
 
 CUB = "CUB_200_2011"
-
-
-@pytest.fixture(scope="module")
-def official(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    root = tmp_path_factory.mktemp("data")
-    for name in ("cub", "scars", "aircraft", "herbarium_19", "cifar10"):
-        write_fixture(name, root, train_per_class=2)
-    return root
 
 
 def edited(file: str, change: Callable[[str], str]) -> Callable[[Path], None]:
@@ -129,7 +121,7 @@ def no_utf8(folder: Path) -> None:
 def test_official_data_is_refused_in_one_sentence(
     official: Path, tmp_path: Path, name: str, fault: Callable[[Path], None], words: str
 ) -> None:
-    folder = Path(shutil.copytree(official / name, tmp_path / name))
+    folder = copied(official / name, tmp_path / name)
     fault(folder)
     listed = class_lists.load(name)
     result = check(name, READERS[name], folder, listed, {"train": 2 * listed.num_classes, "test": listed.num_classes})
@@ -140,7 +132,7 @@ def test_official_data_is_refused_in_one_sentence(
 
 @pytest.mark.parametrize("file", ["images", "image_class_labels", "train_test_split"])
 def test_byte_order_marks_and_dos_line_ends_are_accepted(official: Path, tmp_path: Path, file: str) -> None:
-    folder = Path(shutil.copytree(official / "cub", tmp_path / "cub"))
+    folder = copied(official / "cub", tmp_path / "cub")
     before = READERS["cub"].manifest(folder)
     path = folder / CUB / f"{file}.txt"
     path.write_bytes(b"\xef\xbb\xbf" + path.read_bytes().replace(b"\n", b"\r\n"))
@@ -148,7 +140,7 @@ def test_byte_order_marks_and_dos_line_ends_are_accepted(official: Path, tmp_pat
 
 
 def test_cars_without_their_test_images_have_no_test_part(official: Path, tmp_path: Path) -> None:
-    folder = Path(shutil.copytree(official / "scars", tmp_path / "scars"))
+    folder = copied(official / "scars", tmp_path / "scars")
     shutil.rmtree(folder / "cars_test")
     result = check("scars", READERS["scars"], folder, class_lists.load("scars"), {"train": 392, "test": 196})
     assert result.ready
@@ -160,7 +152,7 @@ def test_names_and_digits_on_disk_are_part_of_the_fingerprint(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("CTXGCD_DATA", str(tmp_path))
-    folder = Path(shutil.copytree(official / "scars", tmp_path / "scars"))
+    folder = copied(official / "scars", tmp_path / "scars")
     section = {"reader": "scars", "folder": "scars"}
     before = data_fingerprint("scars", section)
     for path in list((folder / "cars_train").iterdir()):

@@ -6,10 +6,12 @@ import json
 import os
 import re
 import resource
+import runpy
 import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -32,7 +34,27 @@ TRUTH = "path,class\n1.jpg,daisy\n2.jpg,iris\n3.jpg,rose\n"
 
 
 def ctxgcd(*words: str, at: Path = ROOT) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([*COMMAND, *words], cwd=at, env=ENVIRONMENT, capture_output=True, text=True, check=False)
+    """Call the command in a fork of this process, which has imported its libraries."""
+    with tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as errors:
+        if not (child := os.fork()):
+            code: object = 1
+            try:
+                os.chdir(at)
+                sys.argv, sys.stdout, sys.stderr = ["ctxgcd", *words], out, errors
+                os.dup2(out.fileno(), 1)
+                os.dup2(errors.fileno(), 2)
+                runpy.run_module("ctxgcd", run_name="__main__", alter_sys=True)
+                code = 0
+            except SystemExit as end:
+                code = end.code or 0
+            finally:
+                out.flush()
+                errors.flush()
+                os._exit(code if isinstance(code, int) else 1)
+        code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+        for stream in (out, errors):
+            stream.seek(0)
+        return subprocess.CompletedProcess(words, code, out.read(), errors.read())
 
 
 def shell(script: str, at: Path) -> subprocess.CompletedProcess[str]:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -18,13 +20,14 @@ from ctxgcd.training import loop
 from ctxgcd.training.row import Row
 from tests.helpers.compared import COMPARED, STAGE_EPOCHS, batch_of, marked, method_and_network, small, tail_of
 from tests.helpers.hooks import begun, resumed_run, whole_run
-from tests.helpers.training import DIM, Training, equal
+from tests.helpers.training import DIM, Recorder, Training, equal
 from tests.helpers.waits import Counter
 
 torch.set_num_threads(1)
 
 EVERY = pytest.mark.parametrize("row", COMPARED)
 TRAINED = pytest.mark.parametrize("row", marked(COMPARED))
+Whole = Callable[[str], tuple[Training, Recorder]]
 OTHER_STEPS = {"xcon", "dccl"}  # whose steps have images beside those of the sampler
 
 
@@ -32,21 +35,27 @@ def trained(folder: Path, row: str, **changes: Any) -> Training:
     return whole_run(folder, load(row), tail_of=tail_of, **small(row, **changes))[0]
 
 
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Whole:
+    """Return the short run of a row, which is trained once."""
+    return cache(lambda row: whole_run(tmp_path_factory.mktemp(row), load(row), tail_of=tail_of, **small(row)))
+
+
 @TRAINED
 @pytest.mark.parametrize("done", [0, 1, 2])
-def test_a_resumed_run_has_the_same_bits(tmp_path: Path, row: str, done: int) -> None:
-    whole, recorder = whole_run(tmp_path, load(row), tail_of=tail_of, **small(row))
+def test_a_resumed_run_has_the_same_bits(tmp_path: Path, whole: Whole, row: str, done: int) -> None:
+    expected, recorder = whole(row)
     before = STAGE_EPOCHS.get(row, 0)
     of_epoch = len(recorder.calls) // (before + 3)
     stop_at = (before + done) * of_epoch + 3
     again, rest = resumed_run(tmp_path, load(row), stop_at, tail_of=tail_of, **small(row))
-    assert equal(again, whole)
+    assert equal(again, expected)
     assert len(rest.calls) == (3 - done) * of_epoch
 
 
 @TRAINED
-def test_the_health_is_in_the_history(tmp_path: Path, row: str) -> None:
-    made = trained(tmp_path, row)
+def test_the_health_is_in_the_history(whole: Whole, row: str) -> None:
+    made, _ = whole(row)
     assert METHODS[row].health.keys() == set(made.row.method.logged)
     assert made.row.method.terms().keys() == METHODS[row].terms.keys()
     for line in made.row.history:
@@ -89,18 +98,19 @@ CHANGES: dict[str, dict[str, Any]] = {  # a value of each method's section that 
 }
 
 
-SHORT = {"promptcal": {"epochs": 1}}  # of a method with many values
+# One epoch of few steps, in which most values count; the others are tried in the usual run.
+SHORT = {"epochs": 1, "batch_size": 20}
 
 
 @TRAINED
-def test_each_value_counts(tmp_path: Path, row: str) -> None:
+def test_each_value_counts(tmp_path: Path, whole: Whole, row: str) -> None:
     # Read only by predictions; the seed of a graph, whose communities are clear here (tests/unit/clustering).
     others = {"predicting_head", "semi_kmeans_restarts", "semi_kmeans_iterations", "graph_seed"}
     assert CHANGES[row].keys() == set(METHODS[row].values.model_fields) - others
-    usual = SHORT.get(row, {})
-    base = trained(tmp_path, row, **usual)
-    for name, value in CHANGES[row].items():
-        assert not equal(trained(tmp_path / name, row, **usual | {name: value}), base), name
+    base = trained(tmp_path, row, **SHORT)
+    hidden = {n: v for n, v in CHANGES[row].items() if equal(trained(tmp_path / n, row, **SHORT | {n: v}), base)}
+    for name, value in hidden.items():
+        assert not equal(trained(tmp_path / "usual" / name, row, **{name: value}), whole(row)[0]), name
 
 
 @EVERY

@@ -291,11 +291,13 @@ def test_other_kinds_of_blocks_are_computed_whole_with_one_note(
 @pytest.mark.skipif(shutil.which("g++") is None, reason="torch.compile needs a C++ compiler on a CPU")
 def test_a_compiled_trunk_computes_the_same() -> None:
     """As on a GPU, but compiled for the CPU: one graph for any number of images."""
+    from torch._inductor import config
+
     torch._dynamo.reset()
     net = timm.create_model("vit_tiny_patch16_224", img_size=32, num_classes=0, depth=2).eval().requires_grad_(False)
     trunk = cut(net, 1).trunk
     quick = torch.compile(trunk, dynamic=True, fullgraph=True)
-    with torch.no_grad():
+    with torch.no_grad(), config.patch(compile_threads=1):  # no pool of processes, each of which would import torch
         for images in (torch.randn(2, 3, 32, 32), torch.randn(5, 3, 32, 32)):
             torch.testing.assert_close(quick(images), trunk(images), rtol=1e-4, atol=1e-4)
 

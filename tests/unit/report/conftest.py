@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import chdir
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +28,8 @@ def at(made: tuple[Path, dict[str, Any], dict[str, str]], monkeypatch: pytest.Mo
     return parse(made[1])
 
 
-@pytest.fixture
-def page(at: Params, made: tuple[Path, dict[str, Any], dict[str, str]]) -> str:
-    make_report(at, made[2], Path("results/report.html"))
-    return Path("results/report.html").read_text(encoding="utf-8")
+@pytest.fixture(scope="module")
+def page(made: tuple[Path, dict[str, Any], dict[str, str]]) -> str:
+    with chdir(made[0]):
+        make_report(parse(made[1]), made[2], Path("results/report.html"))
+        return Path("results/report.html").read_text(encoding="utf-8")

@@ -16,6 +16,7 @@ from ctxgcd.catalogue.entries import METHODS
 from ctxgcd.pipeline.possible import missing_package
 from ctxgcd.training.processes import Processes
 from tests.helpers.compared import COMPARED, marked
+from tests.helpers.forked import programs
 from tests.helpers.places import ENVIRONMENT
 
 pytestmark = pytest.mark.slow
@@ -103,7 +104,7 @@ def train(folder: Path, count: int) -> dict[str, list[dict]]:
     folder.mkdir()
     script = folder / "script.py"
     script.write_text(SCRIPT)
-    command = [sys.executable, str(script), str(count), "2", *(str(folder / variant) for variant in INSTALLED)]
+    command = [programs() / "python", str(script), str(count), "2", *(str(folder / variant) for variant in INSTALLED)]
     # As in a SLURM job, which starts one process that starts the others.
     queue = {"SLURM_NTASKS": "1", "SLURM_JOB_ID": "7", "SLURM_JOB_NAME": "train", "SLURM_PROCID": "0"}
     environment = ENVIRONMENT | queue

@@ -64,7 +64,7 @@ def test_tables(done: Project) -> None:
         assert found.all_std.isna().all()  # ddof = 1: no spread of one seed
         assert found.all_mean.between(0, 100).all()
         assert set(found.K_source) == {"true"}
-        assert set(found.epoch) == {3}
+        assert set(found.epoch) == {2}
         for suffix in ("md", "tex", "html"):
             assert (done.folder / f"results/{table}.{suffix}").stat().st_size > 0
     assert "Stanford Cars: no test part in the data" in (done.folder / "results/main_ssb.md").read_text()
@@ -94,7 +94,7 @@ def test_terms_have_their_sizes(done: Project) -> None:
     assert (released.gradient_mean == 0).all()
     assert (released.loss_mean > 0).all()
     paper = terms[(terms.method == "full-paper") & (terms.term == "L_n")]
-    assert sorted(paper.epoch) == [1, 3]  # where it starts, and the last
+    assert sorted(paper.epoch) == [1, 2]  # where it starts, and the last
     assert (paper.tail_gradient_mean > 0).all()
     shares = terms.groupby(["method", "epoch"])[["loss_share_mean", "gradient_share_mean"]].sum()
     assert shares.to_numpy() == pytest.approx(1)
@@ -195,10 +195,10 @@ def test_history(done: Project) -> None:
     for row, first in starts.items():
         history = pd.read_csv(done.folder / f"results/runs/cub/{row}/seed0/history.csv")
         assert list(history.columns) == [*columns, *first]
-        assert list(history.epoch) == [0, 1, 2, 3]
+        assert list(history.epoch) == [0, 1, 2]
         assert history[columns].notna().all(axis=None)
         for term in first:
-            assert list(history[term].isna()) == [epoch < first[term] for epoch in range(4)]
+            assert list(history[term].isna()) == [epoch < first[term] for epoch in range(3)]
     frozen = pd.read_csv(done.folder / folder_of(BESIDE[0]) / "history.csv")
     assert (list(frozen.columns), len(frozen)) == (["epoch", "loss"], 0)
 

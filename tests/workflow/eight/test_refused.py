@@ -124,7 +124,7 @@ def test_a_k_that_does_not_fit_the_split_is_refused_before_an_old_run_is_deleted
 def test_a_warm_up_of_the_whole_training_is_refused_by_a_dry_run(tiny: Project, tmp_path: Path) -> None:
     project = tiny.copy(tmp_path / "project")
     project.change(lambda content: content["benchmarks"][OWN].update(methods={"full": {"T_warm": 15}}))
-    refused(project.call("-n", "all_tables"), f"benchmark {OWN}, row full-paper: ", "epoch 15 of 4; decrease T_warm")
+    refused(project.call("-n", "all_tables"), f"benchmark {OWN}, row full-paper: ", "epoch 15 of 3; decrease T_warm")
 
 
 @pytest.mark.parametrize("words", [("-n", "all_tables"), ("--cores", "1", "demo"), ("plan", "demo"), ("--unlock",)])

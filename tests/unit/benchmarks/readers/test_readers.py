@@ -25,28 +25,18 @@ from ctxgcd.benchmarks.readers.unpickle import load_pickle
 from ctxgcd.benchmarks.split import make_split
 from ctxgcd.errors import UserError
 from ctxgcd.pipeline.data_check import table
-from tests.helpers.layouts import write_fixture
+from tests.helpers.layouts import OFFICIAL, copied
 from tests.helpers.places import SHARED
-
-OFFICIAL = ("cifar10", "cifar100", "cub", "scars", "aircraft", "herbarium_19", "imagenet")
-COUNTS: dict[str, dict[str, int]] = {}
-
-
-@pytest.fixture(scope="module")
-def official(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A data folder with every official layout, made once; tests that change a folder copy it."""
-    root = tmp_path_factory.mktemp("data")
-    for name in OFFICIAL:
-        COUNTS[name] = write_fixture(name, root, train_per_class=2)
-    return root
-
-
-def copied(official: Path, name: str, tmp_path: Path) -> Path:
-    return Path(shutil.copytree(official / name, tmp_path / name))
 
 
 def list_name(reader: str) -> str:
     return {"imagenet": "imagenet_1k", "sheet": "fashion"}.get(reader, reader)
+
+
+def counts(reader: str) -> dict[str, int]:
+    """Return the counts of images of a layout in `official`."""
+    classes = class_lists.load(list_name(reader)).num_classes
+    return {"train": 2 * classes, "test": classes}
 
 
 @pytest.mark.parametrize("name", OFFICIAL)
@@ -55,7 +45,7 @@ def test_every_layout_is_read(official: Path, name: str) -> None:
     manifest = reader.manifest(folder)
     assert tuple(manifest.columns) == MANIFEST_COLUMNS
     assert manifest["id"].tolist() == list(range(len(manifest)))
-    assert manifest["part"].value_counts().to_dict() == COUNTS[name]
+    assert manifest["part"].value_counts().to_dict() == counts(name)
     assert manifest["part"].is_monotonic_decreasing  # training part first
     assert set(manifest["class_id"]) == set(range(class_list.classes))
     assert manifest.groupby("class_id")["class_name"].nunique().max() == 1
@@ -64,7 +54,7 @@ def test_every_layout_is_read(official: Path, name: str) -> None:
     assert [image.mode for image in images] == ["RGB"] * 20
     again = [next(reader.images(folder, [path])) for path in some]
     assert all(np.array_equal(np.asarray(a), np.asarray(b)) for a, b in zip(images, again, strict=True))
-    result = check(name, reader, folder, class_list, COUNTS[name])
+    result = check(name, reader, folder, class_list, counts(name))
     assert (result.state, result.problem, result.ready) == ("found", "", True)
     make_split(manifest, class_list, seed=0, labelled_share=0.5, drawn_order=reader.drawn_order)
 
@@ -107,7 +97,7 @@ class Tampered:
 
 @pytest.mark.parametrize("protocol", [0, 2, 4])
 def test_tampered_pickle_is_refused_and_runs_nothing(official: Path, tmp_path: Path, protocol: int) -> None:
-    folder = copied(official, "cifar10", tmp_path)
+    folder = copied(official / "cifar10", tmp_path / "cifar10")
     victim = folder / "cifar-10-batches-py" / "data_batch_3"
     victim.write_bytes(pickle.dumps({"data": Tampered(f"touch {tmp_path}/ran"), "labels": []}, protocol=protocol))
     with pytest.raises(UserError, match=r"data_batch_3 is not the official file \(it uses posix.system\)"):
@@ -134,11 +124,11 @@ def test_a_damaged_pickle_is_refused(tmp_path: Path, content: bytes) -> None:
     ],
 )
 def test_missing_file_is_named(official: Path, tmp_path: Path, name: str, file: str) -> None:
-    folder = copied(official, name, tmp_path)
+    folder = copied(official / name, tmp_path / name)
     (folder / file).unlink()
     with pytest.raises(MissingData, match=f"{file} is missing"):
         READERS[name].manifest(folder)
-    result = check(name, READERS[name], folder, class_lists.load(name), COUNTS[name])
+    result = check(name, READERS[name], folder, class_lists.load(name), counts(name))
     assert (result.state, result.ready) == ("missing", False)
 
 
@@ -157,17 +147,17 @@ def test_missing_folder_is_named(tmp_path: Path, name: str) -> None:
     ],
 )
 def test_a_missing_test_part_is_a_remark(official: Path, tmp_path: Path, name: str, test_part: str) -> None:
-    folder = copied(official, name, tmp_path)
+    folder = copied(official / name, tmp_path / name)
     (folder / test_part).unlink()
     assert set(READERS[name].manifest(folder)["part"]) == {"train"}
-    result = check(name, READERS[name], folder, class_lists.load(name), COUNTS[name])
+    result = check(name, READERS[name], folder, class_lists.load(name), counts(name))
     assert result.ready
     assert result.remarks[0].startswith(f"the optional test part {READERS[name].test_files[0]} is missing")
     assert result.remarks[0] in " ".join(table([result]).split())
 
 
 def test_junk_is_ignored(official: Path, tmp_path: Path) -> None:
-    folder = copied(official, "herbarium_19", tmp_path)
+    folder = copied(official / "herbarium_19", tmp_path / "herbarium_19")
     before, hash_before = (
         READERS["herbarium_19"].manifest(folder),
         fingerprint(READERS["herbarium_19"], folder),
@@ -183,18 +173,18 @@ def test_junk_is_ignored(official: Path, tmp_path: Path) -> None:
 
 
 def test_herbarium_without_small_and_in_string_order(official: Path, tmp_path: Path) -> None:
-    folder = copied(official, "herbarium_19", tmp_path)
+    folder = copied(official / "herbarium_19", tmp_path / "herbarium_19")
     (folder / "small-train").rename(folder / "train")
     (folder / "small-validation").rename(folder / "validation")
     manifest = READERS["herbarium_19"].manifest(folder)
     assert manifest["class_name"].drop_duplicates().tolist()[:4] == ["0", "1", "10", "100"]
     assert manifest["path"][0] == "train/0/0.jpg"
-    assert manifest["part"].value_counts().to_dict() == COUNTS["herbarium_19"]
+    assert manifest["part"].value_counts().to_dict() == counts("herbarium_19")
 
 
 @pytest.mark.slow
 def test_incomplete_imagenet_never_changes_the_classes(official: Path, tmp_path: Path) -> None:
-    folder = copied(official, "imagenet", tmp_path)
+    folder = copied(official / "imagenet", tmp_path / "imagenet")
     shutil.rmtree(next((folder / "train").iterdir()))
     with pytest.raises(UserError, match="contains 999 class folders, but expected 1000"):
         READERS["imagenet"].manifest(folder)
@@ -204,7 +194,7 @@ def test_incomplete_imagenet_never_changes_the_classes(official: Path, tmp_path:
 
 @pytest.mark.slow
 def test_imagenet_validation_images_must_be_sorted_into_folders(official: Path, tmp_path: Path) -> None:
-    folder = copied(official, "imagenet", tmp_path)
+    folder = copied(official / "imagenet", tmp_path / "imagenet")
     shutil.rmtree(folder / "val")
     (folder / "val").mkdir()
     (folder / "val" / "ILSVRC2012_val_00000001.JPEG").touch()
@@ -221,7 +211,7 @@ def test_imagenet_100_counts_its_classes_only(official: Path) -> None:
 
 @pytest.mark.parametrize("digits", [6, 4])
 def test_cars_digits(official: Path, tmp_path: Path, digits: int) -> None:
-    folder = copied(official, "scars", tmp_path)
+    folder = copied(official / "scars", tmp_path / "scars")
     for part in ("cars_train", "cars_test"):
         for path in list((folder / part).iterdir()):
             path.rename(path.with_stem(f"{int(path.stem):0{digits}d}"))
@@ -253,10 +243,10 @@ def test_cars_without_labels_or_with_other_labels(tmp_path: Path, monkeypatch: p
 
 
 def test_a_missing_listed_image(official: Path, tmp_path: Path) -> None:
-    folder = copied(official, "cub", tmp_path)
+    folder = copied(official / "cub", tmp_path / "cub")
     gone = READERS["cub"].manifest(folder)["path"][3]
     (folder / gone).unlink()
-    result = check("cub", READERS["cub"], folder, class_lists.load("cub"), COUNTS["cub"])
+    result = check("cub", READERS["cub"], folder, class_lists.load("cub"), counts("cub"))
     assert (result.state, result.problem) == (
         "missing",
         f"1 listed images are missing, first {folder / gone}",
@@ -335,7 +325,7 @@ def test_another_cifar_is_refused_with_its_counts() -> None:
 
 def test_table_over_all_benchmarks(official: Path, tmp_path: Path) -> None:
     results = [
-        check("cub", READERS["cub"], official / "cub", class_lists.load("cub"), COUNTS["cub"]),
+        check("cub", READERS["cub"], official / "cub", class_lists.load("cub"), counts("cub")),
         check(
             "scars",
             READERS["scars"],
@@ -367,7 +357,7 @@ def test_data_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_the_fingerprint_depends_on_the_contents_and_not_on_the_location(official: Path, tmp_path: Path) -> None:
     for name in ("cifar10", "cub", "imagenet"):
-        folder = copied(official, name, tmp_path)
+        folder = copied(official / name, tmp_path / name)
         assert fingerprint(READERS[name], folder) == fingerprint(READERS[name], official / name)
     file = tmp_path / "cub" / "CUB_200_2011" / "train_test_split.txt"
     before = file.read_text()
