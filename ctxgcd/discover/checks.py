@@ -99,7 +99,7 @@ def checked_request(
         results.refuse_edited()
         if results.continues:
             given = {"preset": preset, "backbone": backbone, "weights": weights, "crop": size, "seed": seed}
-            return _continued(results, folder, labels, classes, given | {"entropy_weight": balance})
+            return continued_request(results, folder, labels, classes, given | {"entropy_weight": balance})
     values = chosen(preset, backbone, weights, size) | {"seed": seed, "benchmark": folder.resolve().name}
     if balance is not None:
         values["entropy_weight"] = float(balance)
@@ -143,7 +143,7 @@ def _labels(labels: Path | None, folder: Path, paths: Sequence[str]) -> tuple[di
     return read_labels(labels, folder, paths)
 
 
-def _continued(
+def continued_request(
     results: Results, folder: Path, labels: Path | None, classes: int | None, given: Mapping[str, Any]
 ) -> Request:
     """Return the request of a discovery that continues from the results in OUT. Raises UserError.

@@ -4,8 +4,9 @@
 
 The photographs of all species lie in one folder, with numbers as names; half of those of the Old species of CUB have a
 label. The 50 photographs with the lowest confidence are corrected by their true species, two classes are named, two
-classes of one species are merged, and the discovery continues; once more without the 50 photographs. Prints a table,
-and with --publish writes it to docs/measured/corrections.csv and docs/discover.md. An interrupted call resumes.
+classes of one species are merged, and the discovery continues; once more without the 50 photographs, and once more
+without any correction, which shows what the longer training gains alone. Prints a table, and with --publish writes it
+to docs/measured/corrections.csv and docs/discover.md. An interrupted call resumes.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from __future__ import annotations
 import argparse
 import shutil
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -25,7 +27,10 @@ from publish_results import OUT, show_in
 from ctxgcd import api
 from ctxgcd.benchmarks.class_lists import load
 from ctxgcd.benchmarks.readers.own_images import images_below
+from ctxgcd.discover.checks import continued_request
 from ctxgcd.discover.corrections import Line, text_of
+from ctxgcd.discover.discovery import discover
+from ctxgcd.discover.results import Results
 from ctxgcd.evaluation.accuracy import v2
 from ctxgcd.training.provenance import commit, environment
 from ctxgcd.utils.files import write_text
@@ -38,6 +43,7 @@ ROWS = {
     "labelled": "corrected, without training",
     "continued": "continued",
     "merged": "continued with the names and the merged pair alone",
+    "control": "continued without any correction",
 }
 
 
@@ -106,6 +112,15 @@ def corrected(out: Path, lines: Sequence[Line], to: Path) -> Path:
     return to
 
 
+def continued(out: Path, folder: Path) -> Path:
+    """Continue results without corrections once, and return them; `ctxgcd discover` does nothing there."""
+    if not (results := Results.of(out)).continues:
+        request = continued_request(results, folder, None, None, {})
+        assert request.continued
+        discover(replace(request, continued=replace(request.continued, unchanged=False)))
+    return out
+
+
 def text(rows: Mapping[str, Mapping[str, Any]], moved: int) -> str:
     """Return the sentences and the table for the page; rows: a row of the table by the key of ROWS."""
 
@@ -161,6 +176,7 @@ def main() -> None:
     }
     for again in ("continued", "merged"):
         api.discover(folder, None, places[again])
+    places["control"] = continued(copied(found, out / "control"), folder)
     versions = environment(torch.device("cpu")) | {"commit": commit()}
     without = {line.image for line in of_photos}
     rows = {row: scores(predicted(place, truth), without) | versions for row, place in places.items()}
