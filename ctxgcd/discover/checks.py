@@ -12,7 +12,6 @@ from typing import Any
 
 from ctxgcd.benchmarks.readers.own_images import images_below, not_read
 from ctxgcd.config import SEEDS
-from ctxgcd.discover.corrections import State
 from ctxgcd.discover.output import FROM_MODEL, MODEL, OPTIONS, Output
 from ctxgcd.discover.presets import chosen
 from ctxgcd.discover.results import Results
@@ -168,7 +167,7 @@ def continued_request(
     if gone := len(state.labels.keys() - there_now):
         notes.append(f"{counted(gone, 'corrected image')} {'is' if gone == 1 else 'are'} not in {folder} any more")
     notes += filter(None, [not_read(folder)])
-    keys = {name: _key(state, name) for name in of.values()}
+    keys = {name: state.key_of(name) for name in of.values()}
     corrected = {path: key for path in state.labels if path in there_now and (key := state.label_of(path))}
     labelled = {path: keys[name] for path, name in of.items() if path not in corrected}
     found = {**labelled, **corrected}
@@ -188,12 +187,6 @@ def continued_request(
     )
     continued = Continued(results, labelled, corrected, dropped, same)
     return _ready(Request(folder, results.out, values, paths, images, of, wanted, notes, continued))
-
-
-def _key(state: State, name: str) -> str:
-    """Return the class (key) of a class of the labels: the one with this name, else a new one."""
-    exact = [key for key in state.alive if state.names[key] == name]
-    return exact[0] if exact else (state.find(name) or name) if name in state.names else name
 
 
 def ask_to_predict(model: Path, folder: Path, threshold: float | None, false_alarms: float | None) -> list[str]:

@@ -120,6 +120,11 @@ class State:
             key = self.merged[key]
         return key
 
+    def key_of(self, name: str) -> str:
+        """Return the class of a name of the labels: the one that is called so, else a new one."""
+        exact = [key for key in self.alive if self.names[key] == name]
+        return exact[0] if exact else (self.find(name) or name) if name in self.names else name
+
     def label_of(self, path: str) -> str | None:
         """Return the class of a moved or confirmed image, or None."""
         return self.find(self.labels[path]) if path in self.labels else None

@@ -172,8 +172,6 @@ class _Work:
                 write_rows(new / "unreadable.csv", ("path", "reason"), rows)
             made, found = self._results(trained, files, split, parameters, named, set(wanted.given), new)
             facts |= {
-                "images": len(split),
-                "labelled": int((split["role"] == "labelled").sum()),
                 "unreadable": len(unreadable),
                 "known": known,
                 "K": classes,
@@ -186,7 +184,8 @@ class _Work:
                 "changed": wanted.changed(named, found, corrections),
             }
             pictures = Pictures(store, dict(zip(split["path"], split["id"], strict=True)), folder)
-            write_shown(made, found, named, corrections, facts, pictures, new)
+            labels = {path: request.labels[path] for path in split["path"] if path in wanted.given}
+            write_shown(made, found, named, corrections, labels, facts, pictures, new)
         return facts
 
     def _features(self, place: Path, store: Path, weights: str, images: int) -> tuple[Path, dict[str, Path]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import sys
 from collections.abc import Iterator
@@ -19,7 +20,7 @@ from ctxgcd.discover import model as models
 from ctxgcd.discover.output import RECORD
 from ctxgcd.errors import UserError
 from ctxgcd.utils.files import file_sha256
-from tests.helpers.discovery import KNOWN, Place, table, with_onnx
+from tests.helpers.discovery import KNOWN, LABELLED, Place, table, with_onnx
 from tests.helpers.refusals import error_of
 
 pytestmark = pytest.mark.slow
@@ -90,6 +91,37 @@ def test_moved_confirmed_and_thrown_out_images(mine: Path, tmp_path: Path) -> No
     assert "1 image thrown out (thrown_out.csv)" in (mine / "report.html").read_text(encoding="utf-8")
 
 
+def page_of(out: Path) -> tuple[str, dict[str, Any]]:
+    """Return the report, and the data of its script."""
+    page = (out / "report.html").read_text(encoding="utf-8")
+    return page, json.loads(page.partition('id="all-images">')[2].partition("</script>")[0])
+
+
+def test_counts_follow_the_corrections(mine: Path, place: Place, tmp_path: Path) -> None:
+    """Those of the command and of the report, also without the packed images, which are packed again."""
+    given = sorted(path for path, kind in place.truth.items() if kind < 2 and int(Path(path).stem) < 4 * LABELLED)
+    page, data = page_of(mine)
+    assert sorted(data["images"]["path"][41:]) == given
+    assert [place.truth[path] for path in data["images"]["path"][41:]] == data["images"]["of"][41:]
+    known, first, second, *others = *images(mine, "iris")[:1], *images(mine, "new-1")
+    lines = [f"move,{first},,iris", f"out,{second},,", f"confirm,{known},iris,"]
+    (tmp_path / "c.csv").write_text(HEAD + "".join(f"{line}\n" for line in lines), encoding="utf-8")
+    found = api.label(mine, tmp_path / "c.csv")
+    assert (found["images"], found["labelled"], found["by_hand"]) == (50, 12, 2)
+    page, data = page_of(mine)
+    assert "38 images without a label in 4 classes" in page
+    assert "50 images, 12 of them with a label." in page
+    assert second not in data["images"]["path"]
+    facts = dict(re.findall(r'<h4>(.*?)</h4>\n<p class="facts"><span>(.*?)</p>', page))
+    assert facts["new-1"].startswith(f"{len(others)} unlabelled image")
+    assert "</span><span>5 labelled</span><span>2 labelled by hand</span>" in facts["iris"]
+    shutil.rmtree(mine / "work")
+    api.label(mine, "new-1=rose")
+    assert page_of(mine)[1]["images"] == data["images"]
+    api.label(mine, undo=True)
+    assert page_of(mine)[0] == page
+
+
 def test_the_download_of_the_report_is_taken_in_and_shown(mine: Path, tmp_path: Path) -> None:
     """Lines as the page writes them: images first, and classes by their numbers also after they are named."""
     first, second, third, *_ = images(mine, "new-1")
@@ -112,8 +144,7 @@ def test_the_download_of_the_report_is_taken_in_and_shown(mine: Path, tmp_path: 
     owl, tulip = 'owl, "barn"', 'tulip, "red"'
     rows = predictions(mine)
     assert rows.loc[[first, second, other, known], "name"].tolist() == [tulip, owl, "iris", "iris"]
-    page = (mine / "report.html").read_text(encoding="utf-8")
-    data = json.loads(page.partition('id="all-images">')[2].partition("</script>")[0])
+    data = page_of(mine)[1]
     assert [tuple(of.values()) for of in data["classes"]] == [
         *((name, name, False) for name in KNOWN),
         ("new-1", tulip, False),
