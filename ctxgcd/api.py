@@ -225,8 +225,9 @@ def sort(out: Path | str, folder: Path | str, *, link: bool = False, undo: bool 
         undo: delete the files of this list instead, if their size and SHA-256 are those of the list.
 
     Returns:
-        `images`, `classes` (numbers of files and folders written or there), `kept` (paths that `undo` kept, because
-        they were changed) and `absent` (images that are not in their folder any more).
+        `images`, `classes` (numbers of files and folders written or there), `written` (the number of files that this
+        call wrote), `kept` (paths that `undo` kept, because they were changed) and `absent` (images that are not in
+        their folder any more).
 
     Raises:
         UserError: a folder cannot be used, or predictions.csv was edited and not taken in by `label`.

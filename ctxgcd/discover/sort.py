@@ -80,7 +80,8 @@ def sort(out: Path, folder: Path, *, link: bool) -> dict[str, Any]:
                 file.flush()
                 _write(source, target, link)
     folders = {place.partition("/")[0] for place in places.values()}
-    return {"images": len(there), "classes": len(folders), "kept": [], "absent": sorted(of.keys() - there.keys())}
+    absent = sorted(of.keys() - there.keys())
+    return {"images": len(there), "written": len(todo), "classes": len(folders), "kept": [], "absent": absent}
 
 
 def undone(folder: Path) -> dict[str, Any]:
@@ -100,7 +101,7 @@ def undone(folder: Path) -> dict[str, Any]:
             with suppress(OSError):
                 folder.rmdir()
     files = sorted(line.file for line in kept.values())
-    return {"images": len(listed) - len(kept), "classes": 0, "kept": files, "absent": []}
+    return {"images": len(listed) - len(kept), "written": 0, "classes": 0, "kept": files, "absent": []}
 
 
 def _classes(results: Results) -> dict[str, str]:

@@ -185,8 +185,16 @@ def test_names_that_some_disks_take_for_one_differ(tmp_path: Path) -> None:
 def test_the_command_prints_what_is_done(
     mine: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    for words, said in (([], "51 images copied into 4 folders of"), (["--undo"], "51 files deleted from")):
-        monkeypatch.setattr(sys, "argv", ["ctxgcd", "sort", str(mine), str(tmp_path / "sorted"), *words])
+    folder = tmp_path / "sorted"
+
+    def said(*words: str) -> str:
+        monkeypatch.setattr(sys, "argv", ["ctxgcd", "sort", str(mine), str(folder), *words])
         main()
-        assert capsys.readouterr().out.startswith(f"{said} {tmp_path / 'sorted'}")
+        return capsys.readouterr().out
+
+    assert said() == f"51 images copied into 4 folders of {folder}\n"
+    assert said() == f"0 images copied into 4 folders of {folder}; 51 images were there already\n"
+    next((folder / "iris").iterdir()).unlink()
+    assert said() == f"1 image copied into 4 folders of {folder}; 50 images were there already\n"
+    assert said("--undo") == f"51 files deleted from {folder}\n"
     assert not os.listdir(tmp_path)
