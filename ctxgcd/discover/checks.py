@@ -104,7 +104,7 @@ def checked_request(
         values["entropy_weight"] = float(balance)
     _require_weights(values)
     paths = images_below(folder)
-    of, notes = _labels(labels, folder, paths)
+    of, notes = _labels(labels, folder, paths, results)
     split = make_split(paths, of)
     check_classes(classes, set(of.values()), int((split["role"] == "unlabelled").sum()))
     if not of:
@@ -133,13 +133,18 @@ def _fetch_weights(values: Mapping[str, Any]) -> None:
         fetch_weights(values["weights"], values["sha256"], by_hand=by_hand)
 
 
-def _labels(labels: Path | None, folder: Path, paths: Sequence[str]) -> tuple[dict[str, str], list[str]]:
-    """Return path -> class name of the labelled images, and notes. Raises UserError."""
+def _labels(
+    labels: Path | None, folder: Path, paths: Sequence[str], results: Results | None
+) -> tuple[dict[str, str], list[str]]:
+    """Return path -> class name of the labelled images, and notes; results: those in OUT. Raises UserError."""
     if labels is None:
         return {}, []
     if str(labels) == FOLDERS:
         return labels_of_folders(folder, paths)
-    return read_labels(labels, folder, paths)
+    of, notes = read_labels(labels, folder, paths)
+    if results:
+        results.refuse_ids(labels, of)
+    return of, notes
 
 
 def continued_request(
@@ -160,7 +165,7 @@ def continued_request(
         )
     _require_weights(values)
     every = images_below(folder)
-    of, notes = _labels(labels, folder, every) if labels else (asked["labels"], [])
+    of, notes = _labels(labels, folder, every, results) if labels else (asked["labels"], [])
     paths = [path for path in every if path not in state.out]
     there_now = set(paths)
     of = {path: name for path, name in of.items() if path in there_now}

@@ -148,7 +148,9 @@ class State:
         if (key := self.find(text)) is not None:
             return key
         valid = [name for key in self.alive for name in {key, self.names[key]}]
-        raise UserError(f"there is no class {text!r}{nearest(text, valid)}; give a number or a name of predictions.csv")
+        raise UserError(
+            f"there is no class {text!r}{nearest(text, valid)}; give a number (new-5) or a name, as in predictions.csv"
+        )
 
     def _numbered(self, text: str, verb: str) -> str:
         if (key := self._class(text)) in self.known:

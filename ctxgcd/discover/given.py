@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from ctxgcd.discover.classes import titled
 from ctxgcd.discover.corrections import COLUMNS, Line, appended, read
 from ctxgcd.discover.output import CORRECTIONS, PREDICTIONS
 from ctxgcd.discover.results import Results
@@ -63,6 +64,7 @@ def _of_file(results: Results, file: Path) -> list[tuple[str, Line]]:
         return _edited(results, table)
     if table.has(*CLASS) and table.has(*PATH):
         rows = table.rows[[table.column(*PATH), table.column(*CLASS)]]
+        _refuse_ids(results, table.name, rows.itertuples())
         return [
             (f"{file} line {number}", Line("move", image=path, target=name))
             for number, path, name in rows.itertuples()
@@ -72,6 +74,22 @@ def _of_file(results: Results, file: Path) -> list[tuple[str, Line]]:
         f"{file} has the columns {', '.join(table.rows.columns)}; give a table with {','.join(COLUMNS)}, an edited "
         f"{PREDICTIONS}, or one with path,class"
     )
+
+
+def _refuse_ids(results: Results, name: str, rows: Iterable[tuple[int, str, str]]) -> None:
+    """Raise UserError for the id of a class, as in the column class of predictions.csv, instead of its name.
+
+    rows: line, path and class of a table.
+    """
+    state, keys = results.state, results.state.keys(results.classes)
+    for line, _, given in rows:
+        if given.isdecimal() and int(given) < len(keys) and state.find(given) is None:
+            key = state.find(keys[int(given)]) or ""
+            own = f"; if {given} is its name, give it this name first: {key}={given}" if key not in state.known else ""
+            raise UserError(
+                f"{name} line {line}: {given!r} is the id of {titled(state.names[key], key)} in the column class of "
+                f"{PREDICTIONS}, not a name; give names, as in its column name{own}"
+            )
 
 
 def _edited(results: Results, table: Table) -> list[tuple[str, Line]]:
@@ -98,7 +116,8 @@ def _edited(results: Results, table: Table) -> list[tuple[str, Line]]:
         for column, expected in (("class", str(place[key])), ("number", titles.numbers[place[key]])):
             if row.get(column, expected) != expected:
                 raise UserError(
-                    f"{where}: {column} was changed from {expected!r} to {row[column]!r}; change only the column name"
+                    f"{where}: {column} is {row[column]!r}, but {expected!r} in {results.out / PREDICTIONS}; change "
+                    "only the column name of that table"
                 )
         if nfc(name) != nfc(state.names[key]) and state.find(name) != key:
             changed.setdefault((key, name), []).append((where, image))

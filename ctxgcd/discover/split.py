@@ -56,10 +56,10 @@ def read_labels(file: Path, folder: Path, paths: Sequence[str]) -> tuple[dict[st
             missing image; or no image has a label.
     """
     table = read_table(file, "path,class")
-    if table.has("confidence") and table.has("nearest"):
+    kinds = ("predictions.csv", ("confidence", "nearest", "score")), ("corrections.csv", ("action", "target"))
+    if kind := next((kind for kind, columns in kinds if len(table.has(*columns)) > 1), None):
         raise UserError(
-            f"{file} is a predictions.csv, not a file of labels; take your changes of it in with `ctxgcd label OUT "
-            f"{file}`"
+            f"{file} is a {kind}, not a file of labels; take your changes of it in with `ctxgcd label OUT {file}`"
         )
     if len(named := table.has(*CLASS, NAME)) > 1:
         raise UserError(

@@ -246,6 +246,10 @@ def test_labels_can_be_added_by_a_table(mine: Path, tmp_path: Path) -> None:
     (tmp_path / "more.csv").write_text(f"class,path\niris,{first}\nmoss,{second}\n", encoding="utf-8")
     api.label(mine, tmp_path / "more.csv")
     assert predictions(mine).loc[[first, second], "name"].tolist() == ["iris", "moss"]
+    api.label(mine, "new-2=3")  # a number can be a name
+    (tmp_path / "more.csv").write_text(f"path,class\n{first},3\n{second},17\n", encoding="utf-8")
+    api.label(mine, tmp_path / "more.csv")
+    assert predictions(mine).loc[[first, second], "name"].astype(str).tolist() == ["3", "17"]
 
 
 def test_everything_works_without_the_work_folder(place: Place, found: dict[str, Any], mine: Path) -> None:
@@ -279,10 +283,16 @@ def test_without_the_images_the_report_stays(
         ("path;name\nwide.png;\n", "line 2: the name is empty; give a name, or throw the image out with a line of"),
         (
             "path;class;name\nwide.png;17;iris\n",
-            "line 2: class was changed from '.' to '17'; change only the column na",
+            r"line 2: class is '17', but '.' in .*/predictions.csv; change only the column name of that",
         ),
-        ("path;number;name\nwide.png;new-9;iris\n", "line 2: number was changed from .* to 'new-9'; change only"),
+        ("path;number;name\nwide.png;new-9;iris\n", "line 2: number is 'new-9', but .* in .*; change only"),
         ("path;score\nwide.png;1\n", "has the columns path, score; give a table with action,image,class,target, an ed"),
+        (
+            "path,class\nwide.png,3\n",
+            "line 2: '3' is the id of new-2 in the column class of predictions.csv, not a name; give names, as in its "
+            "column name; if 3 is its name, give it this name first: new-2=3$",
+        ),
+        ("path,class\nwide.png,0\n", "line 2: '0' is the id of iris in .*; give names, as in its column name$"),
         ("action,image,class,target\nout,nowhere.jpg,,\n", "line 2: 'nowhere.jpg' is not an image of predictions.csv"),
         ("action,image,class,target\nmove,deep/er/000.jpg,,moss\n", "labelled images are changed in the file of lab"),
     ],
