@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -36,6 +37,12 @@ def test_a_file_for_fiftyone(predictions: Path, tmp_path: Path) -> None:
         "classes": None,
         "labels": {"a/ü 1": NAMES["a/ü 1.jpg"], "a/2": "new-1", "3.tar": "new-1"},
     }
+    api.convert(predictions, tmp_path / "photos", "xmp")  # sidecar files in the same folder are other keys
+    for path in NAMES:
+        (tmp_path / "photos" / path).touch()
+    files = [path.relative_to(tmp_path / "photos") for path in (tmp_path / "photos").rglob("*.*")]
+    of = {os.path.splitext(path)[0]: path.as_posix() for path in files}
+    assert {of[key]: name for key, name in json.loads(out.read_text(encoding="utf-8"))["labels"].items()} == NAMES
     assert error_of(lambda: api.convert(predictions, out, "fiftyone")) == f"{out} exists; give a new file"
     predictions.write_text("path,name\n1.jpg,x\n1.png,y\n")
     assert "cannot tell these apart: '1.jpg', '1.png'; rename" in error_of(
