@@ -8,19 +8,20 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ctxgcd.discover.classes import titled
-from ctxgcd.discover.corrections import COLUMNS, Line, appended, read
+from ctxgcd.discover.corrections import COLUMNS, Line, appended, in_effect, read, text_of
 from ctxgcd.discover.output import CORRECTIONS, PREDICTIONS
 from ctxgcd.discover.results import Results
-from ctxgcd.errors import UserError
+from ctxgcd.errors import UserError, shown
 from ctxgcd.utils.user_tables import CLASS, NAME, PATH, Table, nfc, read_table, spelled
 
 
 @dataclass(frozen=True)
 class Given:
-    """Corrections that are possible, to be added to those of the results."""
+    """Corrections that are possible, to be added to those of the results; `note`: a sentence on them, or nothing."""
 
     results: Results
     lines: Sequence[Line]
+    note: str
 
 
 def checked(out: Path, corrections: Sequence[str], undo: bool) -> Given:
@@ -39,9 +40,16 @@ def checked(out: Path, corrections: Sequence[str], undo: bool) -> Given:
         given = [("--undo", Line("undo"))]
     elif files:
         given = _of_file(results, Path(files[0]))
+        if not given:
+            raise UserError(f"{files[0]} has no correction; write one line for each below the names of the columns")
     else:
         given = [(word, line) for word in corrections for line in _of_word(word)]
-    return Given(results, appended(results.classes, results.lines, given, results.predicted))
+    lines = appended(results.classes, results.lines, given, results.predicted)
+    note = "" if lines else "these corrections are in effect already"
+    if undo:
+        _, _, last = text_of(in_effect(results.lines)[-1:]).partition("\n")
+        note = f"taken back: {shown(last.strip())}"
+    return Given(results, lines, note)
 
 
 def _of_word(word: str) -> list[Line]:

@@ -23,6 +23,8 @@ from ctxgcd.utils.files import write_text
 def label(given: Given) -> dict[str, Any]:
     """Add corrections to those in OUT and show them; see api.label."""
     results = given.results
+    if given.note:
+        print(f"note: {given.note}", flush=True)
     with owned(results.output.work):
         now = Results.of(results.out)
         if (now.record, now.lines) != (results.record, results.lines):

@@ -122,7 +122,9 @@ def test_counts_follow_the_corrections(mine: Path, place: Place, tmp_path: Path)
     assert page_of(mine)[0] == page
 
 
-def test_the_download_of_the_report_is_taken_in_and_shown(mine: Path, tmp_path: Path) -> None:
+def test_the_download_of_the_report_is_taken_in_and_shown(
+    mine: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     """Lines as the page writes them: images first, and classes by their numbers also after they are named."""
     first, second, third, *_ = images(mine, "new-1")
     other, known = images(mine, "new-2")[0], images(mine, "iris")[0]
@@ -139,7 +141,9 @@ def test_the_download_of_the_report_is_taken_in_and_shown(mine: Path, tmp_path: 
     file.write_text(HEAD + "".join(f"{line}\n" for line in lines), encoding="utf-8")
     api.label(mine, file)
     assert (mine / "corrections.csv").read_text(encoding="utf-8") == file.read_text(encoding="utf-8")
+    capsys.readouterr()
     api.label(mine, file)  # downloaded once more
+    assert "note: these corrections are in effect already" in capsys.readouterr().out
     assert (mine / "corrections.csv").read_text(encoding="utf-8") == file.read_text(encoding="utf-8")
     owl, tulip = 'owl, "barn"', 'tulip, "red"'
     rows = predictions(mine)
@@ -156,12 +160,13 @@ def test_the_download_of_the_report_is_taken_in_and_shown(mine: Path, tmp_path: 
     assert set(predictions(mine)["name"]) == {*KNOWN, "new-1"}
 
 
-def test_undo_takes_back_line_by_line(mine: Path, tmp_path: Path) -> None:
+def test_undo_takes_back_line_by_line(mine: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     before = {name: file_sha256(mine / name) for name in SHOWN}
     (tmp_path / "c.csv").write_text(f"{HEAD}out,{images(mine, 'new-1')[0]},,\n", encoding="utf-8")
     api.label(mine, "new-1=rose")
     api.label(mine, tmp_path / "c.csv")
     api.label(mine, undo=True)
+    assert "note: taken back: out," in capsys.readouterr().out
     assert set(predictions(mine)["name"]) == {*KNOWN, "rose", "new-2"}
     assert not (mine / "thrown_out.csv").exists()
     api.label(mine, undo=True)
@@ -279,6 +284,8 @@ def test_without_the_images_the_report_stays(
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
+        (HEAD, "given.csv has no correction; write one line for each below the names of the columns$"),
+        ("path,class\nwide.png,\n", "given.csv has no correction"),
         ("path;name\nnowhere.jpg;iris\n", "line 2: 'nowhere.jpg' is not an image of "),
         ("path;name\nwide.png;\n", "line 2: the name is empty; give a name, or throw the image out with a line of"),
         (
