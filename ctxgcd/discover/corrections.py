@@ -282,10 +282,7 @@ def appended(
     for where, line in given:
         try:
             if line.image and line.image not in own:
-                raise UserError(
-                    f"{line.image!r} is not an image of predictions.csv{nearest(line.image, valid)}; labelled images "
-                    "are changed in the file of labels"
-                )
+                raise UserError(f"{line.image!r} is not an image of predictions.csv{nearest(line.image, valid)}")
             line = Line(line.action, own.get(line.image, ""), line.cls, line.target)
             if line.action == "undo":
                 state = replayed(classes, [*before, *found, line])

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+
+import pandas as pd
 
 from ctxgcd.discover.classes import titled
 from ctxgcd.discover.corrections import COLUMNS, Line, appended, in_effect, read, text_of
 from ctxgcd.discover.output import CORRECTIONS, PREDICTIONS
 from ctxgcd.discover.results import Results
+from ctxgcd.discover.split import below
 from ctxgcd.errors import UserError, shown
 from ctxgcd.utils.user_tables import CLASS, NAME, PATH, Table, nfc, read_table, spelled
 
@@ -44,12 +47,30 @@ def checked(out: Path, corrections: Sequence[str], undo: bool) -> Given:
             raise UserError(f"{files[0]} has no correction; write one line for each below the names of the columns")
     else:
         given = [(word, line) for word in corrections for line in _of_word(word)]
-    lines = appended(results.classes, results.lines, given, results.predicted)
+    lines = appended(results.classes, results.lines, _of_images(results, given), results.predicted)
     note = "" if lines else "these corrections are in effect already"
     if undo:
         _, _, last = text_of(in_effect(results.lines)[-1:]).partition("\n")
         note = f"taken back: {shown(last.strip())}"
     return Given(results, lines, note)
+
+
+def _of_images(results: Results, given: Sequence[tuple[str, Line]]) -> list[tuple[str, Line]]:
+    """Return the lines with paths below the folder of the images, without labels that are those of the discovery.
+
+    Raises UserError for another class of a labelled image.
+    """
+    predicted, labels = results.predicted, results.asked["labels"]
+    images = pd.Series([line.image for _, line in given], dtype="str")
+    found = []
+    for (where, line), path in zip(given, below(results.photos, images), strict=True):
+        image = line.image if line.image in predicted else path
+        label = labels.get(image) if image not in predicted else None
+        if label is None:
+            found.append((where, replace(line, image=image)))
+        elif label not in (line.cls, line.target) or line.action == "out":
+            raise UserError(f"{where}: {image!r} has the label {shown(label)}; change it in the file of labels")
+    return found
 
 
 def _of_word(word: str) -> list[Line]:
@@ -103,7 +124,7 @@ def _refuse_ids(results: Results, name: str, rows: Iterable[tuple[int, str, str]
 def _edited(results: Results, table: Table) -> list[tuple[str, Line]]:
     """Return the changes of an edited predictions.csv.
 
-    A class whose images all have one new name is named, or merged if this is the name of another class; every other
+    A class whose images all have one new name is named, or merged if another class has, or gets, this name; every other
     changed image is moved. Lines that were deleted change nothing.
     """
     state, shown, path = results.state, results.shown, table.column(*PATH)
@@ -128,14 +149,22 @@ def _edited(results: Results, table: Table) -> list[tuple[str, Line]]:
                     "only the column name of that table"
                 )
         if nfc(name) != nfc(state.names[key]) and state.find(name) != key:
+            _refuse_ids(results, table.name, [(number, image, name)])
             changed.setdefault((key, name), []).append((where, image))
     if not changed:
         raise UserError(f"{table.name} has no changed name, so there is nothing to take in")
     sizes = Counter(shown.values())
-    lines: list[tuple[str, Line]] = []
+    whole = {key: name for (key, name), rows in changed.items() if len(rows) == sizes[key] and key not in state.known}
+    # Names of classes whose images all have another one are free.
+    freed = {key for key in whole if state.names[key] != key and state.names[key] in whole.values()}
+    lines = [(table.name, Line("name", cls=key, target=key)) for key in freed]
+    moves: list[tuple[str, Line]] = []
+    taken = set[str]()
     for (key, name), rows in changed.items():
-        if len(rows) == sizes[key] and key not in state.known:
-            lines.append((rows[0][0], Line("merge" if state.find(name) else "name", cls=key, target=name)))
+        if key in whole:
+            there = name in taken or state.find(name) not in (None, *freed)
+            lines.append((rows[0][0], Line("merge" if there else "name", cls=key, target=name)))
+            taken.add(name)
         else:
-            lines += [(where, Line("move", image=image, target=name)) for where, image in rows]
-    return lines
+            moves += [(where, Line("move", image=image, target=name)) for where, image in rows]
+    return [*lines, *moves]

@@ -74,7 +74,15 @@ class Results:
     def lines(self) -> list[Line]:
         """The lines of OUT/corrections.csv. Raises UserError if they cannot be read."""
         file = self.out / CORRECTIONS
-        return [line for _, line in corrections.read(file)] if file.is_file() else []
+        try:
+            lines = [line for _, line in corrections.read(file)] if file.is_file() else []
+            corrections.in_effect(lines)
+        except UserError as error:
+            raise UserError(
+                f"{file}, to which corrections are added, was changed and cannot be read ({error}); restore it, or "
+                "delete it to drop all corrections"
+            ) from None
+        return lines
 
     @cached_property
     def state(self) -> State:
