@@ -165,6 +165,11 @@ def continued_request(
         )
     _require_weights(values)
     every = images_below(folder)
+    if results.predicted.keys().isdisjoint(every):
+        raise UserError(
+            f"{folder} contains no image of {results.out}, from which the discovery continues; give the folder of its "
+            "images, or another --out to start anew"
+        )
     of, notes = _labels(labels, folder, every, results) if labels else (asked["labels"], [])
     paths = [path for path in every if path not in state.out]
     there_now = set(paths)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from ctxgcd.discover import model as models
@@ -32,12 +33,13 @@ def label(given: Given) -> dict[str, Any]:
         return _shown(results, [*results.lines, *given.lines])
 
 
-def refreshed(results: Results) -> dict[str, Any]:
+def refreshed(results: Results, folder: str) -> dict[str, Any]:
     """Write the files that show the results again, with the corrections in OUT; return the facts.
 
     Only the process that owns OUT/work may call it.
+    folder: that of the images, relative to OUT.
     """
-    return _shown(results, results.lines)
+    return _shown(replace(results, record={**results.record, "folder": folder}), results.lines)
 
 
 def _shown(results: Results, lines: Sequence[Line]) -> dict[str, Any]:
@@ -47,6 +49,7 @@ def _shown(results: Results, lines: Sequence[Line]) -> dict[str, Any]:
     labels = {path: results.asked["labels"][path] for path in model.examples if path in given}
     pictures = _pictures(results, found, list(labels))
     with results.output.changed() as (new, record):
+        record["folder"] = results.record["folder"]
         facts: dict[str, Any] = record["facts"]
         if lines:
             write_text(new / CORRECTIONS, text_of(lines))

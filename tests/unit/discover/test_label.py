@@ -239,3 +239,20 @@ def test_a_killed_call_is_completed_by_the_next_one(mine: Path, monkeypatch: pyt
     assert (mine / "work/complete" / RECORD).exists()
     api.label(mine, "new-2=lily")
     assert set(predictions(mine)["name"]) == {*KNOWN, "rose", "lily"}
+
+
+@pytest.mark.parametrize("corrected", [False, True])
+def test_a_moved_folder_of_results_finds_the_images_again(
+    place: Place, mine: Path, tmp_path: Path, corrected: bool, capsys: pytest.CaptureFixture[str]
+) -> None:
+    if corrected:
+        api.label(mine, "new-1=rose")
+    away = Path(shutil.copytree(mine, tmp_path / "far" / "away"))
+    problem = "far, where the images of .*away are expected, contains none of them; move the images or .*away back, or"
+    with pytest.raises(UserError, match=problem):
+        api.sort(away, tmp_path / "sorted")
+    capsys.readouterr()
+    place.again(away) if corrected else place.discover(str(away))
+    assert "epoch" not in capsys.readouterr().out  # nothing is trained
+    assert api.sort(away, tmp_path / "sorted")["written"] == 51
+    assert (away / page_of(away)[1]["base"]).resolve() == (place.root / "photos").resolve()
