@@ -154,13 +154,14 @@ def discover(
         seed: training seed, 0 to 4294967295.
 
     Returns:
-        `images`, `labelled`, `unreadable` (counts), `known`, `K`, `K_source` (given or estimated), `tried` (K ->
-        accuracy on the labelled images, None if K was given), `found` (number of classes with unlabelled images),
-        `few` (number of new classes with fewer than 3 images), `threshold` (of `predict`), `check` (the result of the
-        check on the labels: `scores` of this method and of clusterings with half of the labelled classes hidden,
-        `images`, `classes`, `hidden`, `hidden_images`, or `skipped`, the reason; and `said`, sentences), `notes`
-        (sentences on skipped images), `adapted` (sentences on values that were reduced for few images), `corrected`
-        and `changed` (sentences on the corrections, and on images that moved from class to class since the results
+        `images`, `labelled`, `unreadable` (counts), `by_hand` (how many of the labelled ones were moved or confirmed by
+        `label`), `known`, `K`, `K_source` (given or estimated), `tried` (K -> accuracy on the labelled images, None if
+        K was given), `found` (number of classes with unlabelled images), `few` (number of new classes with fewer than 3
+        images), `threshold` (of `predict`), `check` (the result of the check on the labels: `scores` of this method and
+        of clusterings with half of the labelled classes hidden, `images`, `classes`, `hidden`, `hidden_images`, or
+        `skipped`, the reason; and `said`, sentences), `notes` (sentences on skipped images), `adapted` (sentences on
+        values that were reduced for few images), `corrected` and `changed` (sentences on the corrections, and on images
+        that moved from class to class since the results
         from which the discovery continued).
 
     Raises:
@@ -224,8 +225,9 @@ def sort(out: Path | str, folder: Path | str, *, link: bool = False, undo: bool 
         undo: delete the files of this list instead, if their size and SHA-256 are those of the list.
 
     Returns:
-        `images`, `classes` (numbers of files and folders written or there), `kept` (paths that `undo` kept, because
-        they were changed) and `absent` (images that are not in their folder any more).
+        `images`, `classes` (numbers of files and folders written or there), `written` (the number of files that this
+        call wrote), `kept` (paths that `undo` kept, because they were changed) and `absent` (images that are not in
+        their folder any more).
 
     Raises:
         UserError: a folder cannot be used, or predictions.csv was edited and not taken in by `label`.

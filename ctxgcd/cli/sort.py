@@ -46,4 +46,6 @@ def _call(arguments: argparse.Namespace) -> None:
         print(f"{counted(done['images'], 'file')} deleted from {arguments.folder}")
     else:
         where = f"{counted(done['classes'], 'folder')} of {arguments.folder}"
-        print(f"{counted(done['images'], 'image')} {'linked' if arguments.link else 'copied'} into {where}")
+        written, there = done["written"], done["images"] - done["written"]
+        before = f"; {counted(there, 'image')} {'was' if there == 1 else 'were'} there already" if there else ""
+        print(f"{counted(written, 'image')} {'linked' if arguments.link else 'copied'} into {where}{before}")

@@ -12,7 +12,6 @@ from typing import Any
 
 from ctxgcd.benchmarks.readers.own_images import images_below, not_read
 from ctxgcd.config import SEEDS
-from ctxgcd.discover.corrections import State
 from ctxgcd.discover.output import FROM_MODEL, MODEL, OPTIONS, Output
 from ctxgcd.discover.presets import chosen
 from ctxgcd.discover.results import Results
@@ -99,13 +98,13 @@ def checked_request(
         results.refuse_edited()
         if results.continues:
             given = {"preset": preset, "backbone": backbone, "weights": weights, "crop": size, "seed": seed}
-            return _continued(results, folder, labels, classes, given | {"entropy_weight": balance})
+            return continued_request(results, folder, labels, classes, given | {"entropy_weight": balance})
     values = chosen(preset, backbone, weights, size) | {"seed": seed, "benchmark": folder.resolve().name}
     if balance is not None:
         values["entropy_weight"] = float(balance)
     _require_weights(values)
     paths = images_below(folder)
-    of, notes = _labels(labels, folder, paths)
+    of, notes = _labels(labels, folder, paths, results)
     split = make_split(paths, of)
     check_classes(classes, set(of.values()), int((split["role"] == "unlabelled").sum()))
     if not of:
@@ -134,16 +133,21 @@ def _fetch_weights(values: Mapping[str, Any]) -> None:
         fetch_weights(values["weights"], values["sha256"], by_hand=by_hand)
 
 
-def _labels(labels: Path | None, folder: Path, paths: Sequence[str]) -> tuple[dict[str, str], list[str]]:
-    """Return path -> class name of the labelled images, and notes. Raises UserError."""
+def _labels(
+    labels: Path | None, folder: Path, paths: Sequence[str], results: Results | None
+) -> tuple[dict[str, str], list[str]]:
+    """Return path -> class name of the labelled images, and notes; results: those in OUT. Raises UserError."""
     if labels is None:
         return {}, []
     if str(labels) == FOLDERS:
         return labels_of_folders(folder, paths)
-    return read_labels(labels, folder, paths)
+    of, notes = read_labels(labels, folder, paths)
+    if results:
+        results.refuse_ids(labels, of)
+    return of, notes
 
 
-def _continued(
+def continued_request(
     results: Results, folder: Path, labels: Path | None, classes: int | None, given: Mapping[str, Any]
 ) -> Request:
     """Return the request of a discovery that continues from the results in OUT. Raises UserError.
@@ -161,14 +165,19 @@ def _continued(
         )
     _require_weights(values)
     every = images_below(folder)
-    of, notes = _labels(labels, folder, every) if labels else (asked["labels"], [])
+    if results.predicted.keys().isdisjoint(every):
+        raise UserError(
+            f"{folder} contains no image of {results.out}, from which the discovery continues; give the folder of its "
+            "images, or another --out to start anew"
+        )
+    of, notes = _labels(labels, folder, every, results) if labels else (asked["labels"], [])
     paths = [path for path in every if path not in state.out]
     there_now = set(paths)
     of = {path: name for path, name in of.items() if path in there_now}
     if gone := len(state.labels.keys() - there_now):
         notes.append(f"{counted(gone, 'corrected image')} {'is' if gone == 1 else 'are'} not in {folder} any more")
     notes += filter(None, [not_read(folder)])
-    keys = {name: _key(state, name) for name in of.values()}
+    keys = {name: state.key_of(name) for name in of.values()}
     corrected = {path: key for path in state.labels if path in there_now and (key := state.label_of(path))}
     labelled = {path: keys[name] for path, name in of.items() if path not in corrected}
     found = {**labelled, **corrected}
@@ -188,12 +197,6 @@ def _continued(
     )
     continued = Continued(results, labelled, corrected, dropped, same)
     return _ready(Request(folder, results.out, values, paths, images, of, wanted, notes, continued))
-
-
-def _key(state: State, name: str) -> str:
-    """Return the class (key) of a class of the labels: the one with this name, else a new one."""
-    exact = [key for key in state.alive if state.names[key] == name]
-    return exact[0] if exact else (state.find(name) or name) if name in state.names else name
 
 
 def ask_to_predict(model: Path, folder: Path, threshold: float | None, false_alarms: float | None) -> list[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections import Counter
 from pathlib import Path, PurePosixPath
 from xml.sax.saxutils import escape
@@ -41,6 +42,8 @@ def convert(predictions: Path, out: Path, to: str) -> int:
 def _names(predictions: Path) -> dict[str, str]:
     """Return path -> name of the class, without images that are none of these classes."""
     table = read_table(predictions, "path,name")
+    if table.has("action"):
+        raise UserError(f"{predictions} is a corrections.csv; give the predictions of discover or predict")
     paths, name = table.column(*PATH), table.column(NAME, *GUESS, *CLASS)
     rows = table.rows
     if table.has("none_of_these"):
@@ -73,13 +76,21 @@ def _write_fiftyone(names: dict[str, str], out: Path) -> None:
 
 
 def _write_sidecars(names: dict[str, str], folder: Path) -> None:
-    """Write FOLDER/PATH.xmp for each image. Raises UserError, before any is written, if one exists."""
-    files = {folder / f"{path}.xmp": name for path, name in names.items()}
-    if there := [str(file.relative_to(folder)) for file in files if file.exists() or file.is_symlink()]:
+    """Write FOLDER/PATH.xmp for each image. Raises UserError, before any is written, if another one exists.
+
+    Those of an interrupted call are kept.
+    """
+    files = {folder / f"{path}.xmp": XMP.format(name=escape(shown(name))) for path, name in names.items()}
+    if there := [str(file.relative_to(folder)) for file, text in files.items() if _is_other(file, text)]:
         raise UserError(
             f"{folder} has sidecar files already, which are not overwritten: {counted(len(there), 'file')}, such as "
             f"{shown(there[0])}; give another folder"
         )
-    require_writable(next(iter(files)))
-    for file, name in files.items():
-        write_text(file, XMP.format(name=escape(shown(name))))
+    require_writable(max(files, key=lambda file: len(file.name.encode())))
+    for file, text in files.items():
+        write_text(file, text)
+
+
+def _is_other(file: Path, text: str) -> bool:
+    """Return whether a file exists that is not a regular one with this text."""
+    return os.path.lexists(file) and (file.is_symlink() or not file.is_file() or file.read_bytes() != text.encode())

@@ -120,6 +120,11 @@ class State:
             key = self.merged[key]
         return key
 
+    def key_of(self, name: str) -> str:
+        """Return the class of a name of the labels: the one that is called so, else a new one."""
+        exact = [key for key in self.alive if self.names[key] == name]
+        return exact[0] if exact else (self.find(name) or name) if name in self.names else name
+
     def label_of(self, path: str) -> str | None:
         """Return the class of a moved or confirmed image, or None."""
         return self.find(self.labels[path]) if path in self.labels else None
@@ -143,7 +148,9 @@ class State:
         if (key := self.find(text)) is not None:
             return key
         valid = [name for key in self.alive for name in {key, self.names[key]}]
-        raise UserError(f"there is no class {text!r}{nearest(text, valid)}; give a number or a name of predictions.csv")
+        raise UserError(
+            f"there is no class {text!r}{nearest(text, valid)}; give a number (new-5) or a name, as in predictions.csv"
+        )
 
     def _numbered(self, text: str, verb: str) -> str:
         if (key := self._class(text)) in self.known:
@@ -275,10 +282,7 @@ def appended(
     for where, line in given:
         try:
             if line.image and line.image not in own:
-                raise UserError(
-                    f"{line.image!r} is not an image of predictions.csv{nearest(line.image, valid)}; labelled images "
-                    "are changed in the file of labels"
-                )
+                raise UserError(f"{line.image!r} is not an image of predictions.csv{nearest(line.image, valid)}")
             line = Line(line.action, own.get(line.image, ""), line.cls, line.target)
             if line.action == "undo":
                 state = replayed(classes, [*before, *found, line])

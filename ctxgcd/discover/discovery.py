@@ -29,6 +29,7 @@ from ctxgcd.discover.label import refreshed
 from ctxgcd.discover.model import Model
 from ctxgcd.discover.output import CORRECTIONS, Output, read_record
 from ctxgcd.discover.presets import cores, estimate_of
+from ctxgcd.discover.results import Results
 from ctxgcd.discover.sentences import on_check
 from ctxgcd.discover.show import Pictures, write_shown
 from ctxgcd.discover.wanted import wanted_of
@@ -87,7 +88,7 @@ def _complete(request: Request, output: Output, code: str) -> dict[str, Any] | N
     Raises UserError if other results replaced those from which the request continues.
     """
     if (again := request.continued) is None:
-        return output.finished(code)
+        return _placed(output.finished(code), output, request.folder)
     results = again.results
     if read_record(results.out) != results.record:
         raise UserError(f"{results.out} was changed by another call meanwhile; run the same command again")
@@ -95,7 +96,21 @@ def _complete(request: Request, output: Output, code: str) -> dict[str, Any] | N
         return None
     facts: dict[str, Any] = results.record["facts"]
     whole = all((results.out / name).is_file() for name in results.record["files"])
-    return facts if whole and facts["corrected"] == results.state.said else refreshed(results)
+    if whole and facts["corrected"] == results.state.said:
+        return _placed(facts, output, request.folder)
+    return refreshed(results, _relative(request.folder, results.out))
+
+
+def _placed(facts: dict[str, Any] | None, output: Output, folder: Path) -> dict[str, Any] | None:
+    """Return the facts of the results in OUT, written again if OUT was moved away from the folder of the images."""
+    place = _relative(folder, output.out)
+    if facts and (results := Results.there(output.out)) and results.record["folder"] != place:
+        return refreshed(results, place)
+    return facts
+
+
+def _relative(folder: Path, out: Path) -> str:
+    return Path(os.path.relpath(folder.resolve(), out.resolve())).as_posix()
 
 
 @dataclass(frozen=True)
@@ -143,7 +158,7 @@ class _Work:
         trained_by = reached(*TRAINING_CODE, *wanted.code, *classes_of(v["method"])).hash
         own = identity(parameters, split_hash, trained_by)
         state = self.out.folder(place / f"run-{own}")
-        if facts := self.out.finished(self.code, state):
+        if facts := _placed(self.out.finished(self.code, state), self.out, self.folder):
             print(f"{self.out.out} is up to date", flush=True)
             return facts
         trained = self.out.work / "run"
@@ -159,7 +174,7 @@ class _Work:
         assigned = read_rows(trained / "assignments.csv", usecols=["predicted"])["predicted"]
         named = wanted.named(assigned, classes)
         corrections = wanted.corrections(named)
-        folder = Path(os.path.relpath(self.folder.resolve(), self.out.out.resolve())).as_posix()
+        folder = _relative(self.folder, self.out.out)
         about = {
             "folder": folder,
             "numbers": named.stored(),
@@ -172,8 +187,6 @@ class _Work:
                 write_rows(new / "unreadable.csv", ("path", "reason"), rows)
             made, found = self._results(trained, files, split, parameters, named, set(wanted.given), new)
             facts |= {
-                "images": len(split),
-                "labelled": int((split["role"] == "labelled").sum()),
                 "unreadable": len(unreadable),
                 "known": known,
                 "K": classes,
@@ -186,7 +199,8 @@ class _Work:
                 "changed": wanted.changed(named, found, corrections),
             }
             pictures = Pictures(store, dict(zip(split["path"], split["id"], strict=True)), folder)
-            write_shown(made, found, named, corrections, facts, pictures, new)
+            labels = {path: request.labels[path] for path in split["path"] if path in wanted.given}
+            write_shown(made, found, named, corrections, labels, facts, pictures, new)
         return facts
 
     def _features(self, place: Path, store: Path, weights: str, images: int) -> tuple[Path, dict[str, Path]]:

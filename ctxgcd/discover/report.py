@@ -50,9 +50,10 @@ class Discovered:
     """The results of a discovery.
 
     Attributes:
-        table: table of Model.table, one row for each unlabelled image.
+        table: table of show.corrected, one row for each image whose class was not given to the discovery.
         features: float32 [n, d], the features of these images.
         ids: ids of these images in the packed `store`.
+        labelled: path, class and id of the other images.
         folder: the folder of the images, relative to that of the results.
     """
 
@@ -60,6 +61,7 @@ class Discovered:
     table: pd.DataFrame
     features: NDArray[np.float32]
     ids: NDArray[np.int64]
+    labelled: pd.DataFrame
     store: Path
     folder: str
 
@@ -81,12 +83,27 @@ class Discovered:
 
     @cached_property
     def sizes(self) -> NDArray[np.int64]:
-        """The number of unlabelled images of each class."""
+        """The number of images of each class in the table."""
         return np.bincount(self.table["class"], minlength=len(self.model.names))
 
     @cached_property
+    def by_hand(self) -> NDArray[np.int64]:
+        """The number of those of each class that were moved to it or confirmed."""
+        return np.bincount(self.table.loc[self.table["by_hand"], "class"], minlength=len(self.model.names))
+
+    @cached_property
+    def given(self) -> pd.DataFrame:
+        """The labelled images as the report numbers them, after those of the table: class by class, by their paths."""
+        return self.labelled.sort_values(["class", "path"], ignore_index=True)
+
+    def numbers_given(self, c: int) -> range:
+        """Return the numbers of the labelled images of a class in the report."""
+        start, stop = np.searchsorted(self.given["class"], [c, c + 1]) + len(self.table)
+        return range(int(start), int(stop))
+
+    @cached_property
     def classes(self) -> list[int]:
-        """The classes of the report, the largest first: those with unlabelled images and the known ones."""
+        """The classes of the report, the largest first: those with images in the table and the known ones."""
         shown = [c for c, size in enumerate(self.sizes) if size or c < self.model.known]
         return sorted(shown, key=lambda c: -self.sizes[c])
 
@@ -123,7 +140,8 @@ def write_report(found: Discovered, facts: Mapping[str, Any], out: Path) -> None
 
 
 def _all_images(found: Discovered, store: Packed) -> AllImages:
-    rows = found.table.iloc[found.order]
+    rows, given = found.table.iloc[found.order], found.given
+    ids = [*found.ids[found.order], *given["id"]]
     last = sorted(range(len(found.keys)), key=lambda c: not found.merged[c])  # a merged class may have the same name
     place = {found.model.names[c]: c for c in last}
     data = {
@@ -133,13 +151,16 @@ def _all_images(found: Discovered, store: Packed) -> AllImages:
             for key, name, merged in zip(found.keys, found.model.names, found.merged, strict=True)
         ],
         "images": {
-            "path": rows["path"].tolist(),
-            "of": rows["class"].tolist(),
+            "path": [*rows["path"], *given["path"]],
+            "of": [*rows["class"].tolist(), *given["class"].tolist()],
             "second": [place[name] for name in rows["second"]],
-            "confidence": (100 * rows["confidence"]).round().astype(int).tolist(),
+            "confidence": [
+                None if by_hand else round(100 * share)
+                for share, by_hand in zip(rows["confidence"], rows["by_hand"], strict=True)
+            ],
         },
     }
-    return all_images(data, lambda number: store[int(found.ids[found.order[number]])])
+    return all_images(data, lambda number: store[int(ids[number])])
 
 
 def _summary(facts: Mapping[str, Any], largest: str | None) -> list[str]:
@@ -162,24 +183,29 @@ def _summary(facts: Mapping[str, Any], largest: str | None) -> list[str]:
 
 
 def _classes(found: Discovered) -> Grid:
-    sizes = found.sizes
+    sizes = found.sizes - found.by_hand
     lines = [
         [
             Cell(found.titles[c]),
             Cell("known" if c < found.model.known else "new"),
-            Cell(f"{sizes[c]:,}", share=sizes[c] / sizes.max()),
+            Cell(f"{sizes[c]:,}", share=sizes[c] / max(sizes.max(), 1)),
+            Cell(f"{len(found.numbers_given(c)) + found.by_hand[c]:,}"),
             Cell("–" if (mean := _mean_confidence(found, c)) is None else f"{100 * mean:.0f}"),
         ]
         for c in found.classes
     ]
-    notes = [f"A class of fewer than {FEW} images has no mean confidence: so few images make up its centre themselves."]
+    notes = [
+        f"A class of fewer than {FEW} unlabelled images has no mean confidence: so few images make up its centre "
+        "themselves."
+    ]
     few = any(sizes[c] < FEW for c in found.classes)
-    return Grid("Classes", ["Class", "Kind", "Images", "Mean confidence (%)"], lines, 2, notes if few else ())
+    head = ["Class", "Kind", "Unlabelled", "Labelled", "Mean confidence (%)"]
+    return Grid("Classes", head, lines, 2, notes if few else ())
 
 
 def _mean_confidence(found: Discovered, c: int) -> float | None:
-    """Return the mean confidence of the images of a class, or None if there are fewer than FEW."""
-    of = found.table.loc[found.table["class"] == c, "confidence"]
+    """Return the mean confidence of the unlabelled images of a class, or None if there are fewer than FEW."""
+    of = found.table.loc[(found.table["class"] == c) & ~found.table["by_hand"], "confidence"]
     return float(of.mean()) if len(of) >= FEW else None
 
 
@@ -188,12 +214,14 @@ def _gallery(found: Discovered, classes: Sequence[int]) -> Cards:
     for c in classes:
         rows, mean = np.flatnonzero(found.table["class"] == c), _mean_confidence(found, c)
         start = int(found.number[rows].min()) if len(rows) else 0
-        every = range(start, start + len(rows))
+        every, by_hand, labelled = range(start, start + len(rows)), int(found.by_hand[c]), found.numbers_given(c)
         cards.append(
             Card(
                 found.titles[c],
                 [
-                    counted(len(rows), "unlabelled image"),
+                    counted(len(rows) - by_hand, "unlabelled image"),
+                    *([f"{len(labelled):,} labelled"] * bool(labelled)),
+                    *([f"{by_hand:,} labelled by hand"] * bool(by_hand)),
                     *([] if mean is None else [f"mean confidence {mean:.0%}"]),
                 ],
                 [
@@ -202,6 +230,7 @@ def _gallery(found: Discovered, classes: Sequence[int]) -> Cards:
                 ],
                 of=c,
                 named=c >= found.model.known,
+                labelled=labelled,
                 every=every if len(rows) > TYPICAL else range(0),
             )
         )
@@ -302,8 +331,8 @@ def _steps(confidence: pd.Series) -> list[str]:
 
 
 def _uncertain(found: Discovered) -> list[Block]:
-    every = np.ones(len(found.table), dtype=np.bool_)
-    rows = first(found.table["margin"].to_numpy(), every, LISTED)
+    unlabelled = ~found.table["by_hand"].to_numpy()
+    rows = first(found.table["margin"].to_numpy(), unlabelled, LISTED)
     table = found.table.iloc[rows]
     columns = zip(*(table[name] for name in ("path", "name", "second", "nearest", "confidence", "margin")), strict=True)
     entries = []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -73,7 +74,15 @@ class Results:
     def lines(self) -> list[Line]:
         """The lines of OUT/corrections.csv. Raises UserError if they cannot be read."""
         file = self.out / CORRECTIONS
-        return [line for _, line in corrections.read(file)] if file.is_file() else []
+        try:
+            lines = [line for _, line in corrections.read(file)] if file.is_file() else []
+            corrections.in_effect(lines)
+        except UserError as error:
+            raise UserError(
+                f"{file}, to which corrections are added, was changed and cannot be read ({error}); restore it, or "
+                "delete it to drop all corrections"
+            ) from None
+        return lines
 
     @cached_property
     def state(self) -> State:
@@ -96,6 +105,17 @@ class Results:
         state = self.state
         own = {path: state.label_of(path) or state.find(key) or key for path, key in self.predicted.items()}
         return {path: key for path, key in own.items() if path not in state.out}
+
+    def refuse_ids(self, file: Path, labels: Mapping[str, str]) -> None:
+        """Raise UserError if labels (path -> class) are the ids of the classes in predictions.csv instead of names."""
+        ids = {key: str(number) for number, key in enumerate(self.state.keys(self.classes))}
+        shown = self.shown
+        pairs = [(labels[path], shown[path]) for path in labels if path in shown]
+        if pairs and all(given == ids[key] != self.state.names[key] for given, key in pairs):
+            raise UserError(
+                f"{file} has the ids of the column class of {self.out / PREDICTIONS}, such as {pairs[0][0]}, which are "
+                f"not labels; to correct the results, run `ctxgcd label {self.out}` with names"
+            )
 
     @property
     def photos(self) -> Path:

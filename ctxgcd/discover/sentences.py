@@ -32,7 +32,7 @@ def on_estimate(facts: Mapping[str, Any]) -> list[str]:
     """
     if facts["K_source"] != "estimated" or facts["K"] not in (facts["tried"] or ()):
         return []
-    number, labelled, tried = facts["K"], facts["labelled"], facts["tried"]
+    number, labelled, tried = facts["K"], facts["labelled"] - facts.get("by_hand", 0), facts["tried"]
     reasons = []
     if others := sorted(tried.keys() - {number}):
         other = max(others, key=lambda classes: tried[classes])

@@ -26,7 +26,10 @@ from ctxgcd.utils.files import replacing, write_rows, write_text
 
 @dataclass(frozen=True)
 class Pictures:
-    """The packed store of the images for the report, path -> id in it, and the images' folder relative to OUT."""
+    """The packed store of the images for the report, path -> id in it, and the images' folder relative to OUT.
+
+    ids: of the images that the model assigned and of the labelled ones.
+    """
 
     store: Path
     ids: Mapping[str, int]
@@ -38,6 +41,7 @@ def write_shown(
     found: Found,
     classes: Classes,
     state: State,
+    labels: Mapping[str, str],
     facts: dict[str, Any],
     pictures: Pictures | None,
     to: Path,
@@ -46,6 +50,7 @@ def write_shown(
 
     Args:
         model: the model with its classes before corrections.
+        labels: path -> class name of the images that have a label and are not in `found`.
         facts: the values returned by api.discover.
     """
     shown = state.shown(classes)
@@ -58,7 +63,11 @@ def write_shown(
         write_rows(to / THROWN_OUT, ("path",), ({"path": path} for path in sorted(state.out)))
     sizes = np.bincount(table["class"], minlength=len(shown.names))
     new = [c for c, into in enumerate(shown.into) if c == into and c >= classes.known]
+    by_hand = int(table["by_hand"].sum())
     facts |= {
+        "images": len(labels) + len(table),
+        "labelled": len(labels) + by_hand,
+        "by_hand": by_hand,
         "K": len(new) + classes.known,
         "found": int((sizes > 0).sum()),
         "few": int((sizes[new] < FEW).sum()),
@@ -68,7 +77,13 @@ def write_shown(
         seen = table["path"].isin(pictures.ids.keys()).to_numpy()
         ids = np.array([pictures.ids[path] for path in table["path"][seen]], np.int64)
         features = found.features[rows_of(found, table)][seen]
-        drawn = Discovered(model, table[seen].reset_index(drop=True), features, ids, pictures.store, pictures.folder)
+        place = {key: number for number, key in enumerate(state.keys(classes))}
+        drawable = {path: place[state.key_of(name)] for path, name in labels.items() if path in pictures.ids}
+        ids_of = [pictures.ids[path] for path in drawable]
+        labelled = pd.DataFrame({"path": list(drawable), "class": list(drawable.values()), "id": ids_of})
+        drawn = Discovered(
+            model, table[seen].reset_index(drop=True), features, ids, labelled, pictures.store, pictures.folder
+        )
         write_report(drawn, facts, to / REPORT)
 
 
@@ -82,7 +97,8 @@ def corrected(table: pd.DataFrame, found: Found, classes: Classes, state: State,
     """Return the table without images that were thrown out, and with the classes of moved and confirmed images.
 
     The confidence of these and their margin are 1, and the score of an image in a class made by hand, which has no
-    output of the model yet, is that of the class in which the model has it.
+    output of the model yet, is that of the class in which the model has it. The column by_hand says which images have
+    such a class.
     """
     place = {key: number for number, key in enumerate(state.keys(classes))}
     own = [place[key] if (key := state.label_of(path)) else -1 for path in found.paths]
@@ -92,7 +108,9 @@ def corrected(table: pd.DataFrame, found: Found, classes: Classes, state: State,
         round(float(found.cosines[row, c]), 4) if c < found.cosines.shape[1] else table["score"][row]
         for row, c in zip(rows, to, strict=True)
     ]
+    table["by_hand"] = False
     values: dict[str, Any] = {
+        "by_hand": True,
         "class": to,
         "name": [shown.names[c] for c in to],
         "number": [shown.numbers[c] for c in to],

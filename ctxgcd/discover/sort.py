@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import io
 import os
 import re
 import shutil
@@ -13,17 +14,20 @@ from itertools import chain, count
 from pathlib import Path, PurePosixPath
 from typing import Any
 
+import pandas as pd
+
 from ctxgcd.discover.classes import spelling
 from ctxgcd.discover.results import Results
 from ctxgcd.errors import UserError
 from ctxgcd.utils.files import (
     file_sha256,
     on_disk,
-    read_rows,
     replacing,
     require_space,
     require_writable,
+    undamaged,
     write_rows,
+    write_text,
 )
 
 LIST = "sorted.csv"  # in FOLDER
@@ -55,7 +59,10 @@ def sort(out: Path, folder: Path, *, link: bool) -> dict[str, Any]:
     of = _classes(results)
     there = {path: name for path, name in of.items() if (photos / path).is_file()}
     if not there:
-        raise UserError(f"{photos} contains no image of {out}; move the images back")
+        raise UserError(
+            f"{photos}, where the images of {out} are expected, contains none of them; move the images or {out} back, "
+            f"or run `ctxgcd discover FOLDER --out {out}` with their folder"
+        )
     listed = _read(folder)
     places = _places(there, folder, {line.file for line in listed.values()})
     if other := next((line for path, line in listed.items() if line.file != places.get(path)), None):
@@ -69,6 +76,8 @@ def sort(out: Path, folder: Path, *, link: bool) -> dict[str, Any]:
         require_space(next(place for place in (folder, *folder.absolute().parents) if place.exists()), size, "copying")
     with on_disk(folder):
         folder.mkdir(parents=True, exist_ok=True)
+        if todo and (folder / LIST).exists():
+            write_text(folder / LIST, _whole_lines(folder / LIST))
         with open(folder / LIST, "a", encoding="utf-8", newline="") as file:
             writer = csv.writer(file, lineterminator="\n")
             if not file.tell():
@@ -80,7 +89,8 @@ def sort(out: Path, folder: Path, *, link: bool) -> dict[str, Any]:
                 file.flush()
                 _write(source, target, link)
     folders = {place.partition("/")[0] for place in places.values()}
-    return {"images": len(there), "classes": len(folders), "kept": [], "absent": sorted(of.keys() - there.keys())}
+    absent = sorted(of.keys() - there.keys())
+    return {"images": len(there), "written": len(todo), "classes": len(folders), "kept": [], "absent": absent}
 
 
 def undone(folder: Path) -> dict[str, Any]:
@@ -88,6 +98,7 @@ def undone(folder: Path) -> dict[str, Any]:
     listed = _read(folder)
     if not listed:
         raise UserError(f"{folder} contains no {LIST} with files; give a folder of `ctxgcd sort`")
+    there = sum(os.path.lexists(folder / line.file) for line in listed.values())
     kept = {path: line for path, line in listed.items() if not _removed(folder, line)}
     with on_disk(folder):
         for name in {line.file.partition("/")[0] for line in listed.values()}:
@@ -100,7 +111,7 @@ def undone(folder: Path) -> dict[str, Any]:
             with suppress(OSError):
                 folder.rmdir()
     files = sorted(line.file for line in kept.values())
-    return {"images": len(listed) - len(kept), "classes": 0, "kept": files, "absent": []}
+    return {"images": there - len(kept), "written": 0, "classes": 0, "kept": files, "absent": []}
 
 
 def _classes(results: Results) -> dict[str, str]:
@@ -123,7 +134,8 @@ def _read(folder: Path) -> dict[str, Written]:
     """Return the list of a folder by image; empty if there is none. Raises UserError for another file of this name."""
     if not (file := folder / LIST).exists():
         return {}
-    rows = read_rows(file, dtype=str, keep_default_na=False)
+    with undamaged(file, "choose another folder"):
+        rows = pd.read_csv(io.StringIO(_whole_lines(file)), dtype=str, keep_default_na=False)
     files = [PurePosixPath(name) for name in rows.get("file", [])]
     if tuple(rows.columns) != COLUMNS or any(name.is_absolute() or ".." in name.parts for name in files):
         raise UserError(f"{file} is not a list of `ctxgcd sort`; choose another folder")
@@ -131,12 +143,19 @@ def _read(folder: Path) -> dict[str, Written]:
     return {image: Written(name, image, int(size), sha256) for name, image, size, sha256 in lines}
 
 
+def _whole_lines(file: Path) -> str:
+    """Return the list without a last line that is not complete: its image was not written yet."""
+    text = file.read_bytes().decode()
+    return text[: text.rfind("\n") + 1]
+
+
 def _places(of: Mapping[str, str], folder: Path, own: Collection[str]) -> dict[str, str]:
     """Return the path below the folder for each image, where two names never differ only in case or Unicode form.
 
     of: path -> class name; own: files of the list, which do not count as taken.
     """
-    used: set[str] = set()
+    files = [path.name for path in folder.iterdir() if not path.is_dir()] if folder.is_dir() else []
+    used = {spelling(name) for name in (LIST, *files)}
     names = {name: _unused(_safe(name), used) for name in sorted(set(of.values()))}
     taken: dict[str, set[str]] = {}
     found = {}

@@ -56,10 +56,10 @@ def read_labels(file: Path, folder: Path, paths: Sequence[str]) -> tuple[dict[st
             missing image; or no image has a label.
     """
     table = read_table(file, "path,class")
-    if table.has("confidence") and table.has("nearest"):
+    kinds = ("predictions.csv", ("confidence", "nearest", "score")), ("corrections.csv", ("action", "target"))
+    if kind := next((kind for kind, columns in kinds if len(table.has(*columns)) > 1), None):
         raise UserError(
-            f"{file} is a predictions.csv, not a file of labels; take your changes of it in with `ctxgcd label OUT "
-            f"{file}`"
+            f"{file} is a {kind}, not a file of labels; take your changes of it in with `ctxgcd label OUT {file}`"
         )
     if len(named := table.has(*CLASS, NAME)) > 1:
         raise UserError(
@@ -73,7 +73,7 @@ def read_labels(file: Path, folder: Path, paths: Sequence[str]) -> tuple[dict[st
     notes = [f"{file.name}: {counted(int(without.sum()), 'line')} without a class skipped"] if without.any() else []
     notes += note_unicode_forms(paths)
     given = rows[~without]
-    given = given.assign(path=_below(folder, given["path"]))
+    given = given.assign(path=below(folder, given["path"]))
     one, forms = in_one_form(given["class"].unique().tolist())
     notes += [f"{file.name}: {line}" for line in forms]
     if number := next(filter(is_number, one.values()), None):
@@ -143,7 +143,7 @@ def _cases(names: Collection[str], where: str) -> list[str]:
 
 def _refuse_swapped(table: Table, rows: pd.DataFrame, folder: Path, paths: Sequence[str]) -> None:
     """Raise UserError if the class column contains paths of images and the path column does not."""
-    found = [spelled(_below(folder, rows[column]), paths, str(folder)) for column in ("path", "class")]
+    found = [spelled(below(folder, rows[column]), paths, str(folder)) for column in ("path", "class")]
     if found[1] and not found[0]:
         names = table.column(*PATH), table.column(*CLASS)
         whole = rows[(rows != "").all(axis="columns")]
@@ -169,8 +169,8 @@ def _shared(path: str, known: str) -> int:
     return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], ends))
 
 
-def _below(folder: Path, paths: pd.Series) -> pd.Series:
-    """Return paths relative to the folder."""
+def below(folder: Path, paths: pd.Series) -> pd.Series:
+    """Return paths as they are below the folder: relative, and without `.` and backslashes."""
     whole = folder.resolve()
     given = Table("", pd.DataFrame({"path": [_relative(path, whole) for path in paths]}, paths.index))
     return given.plain().rows["path"]

@@ -25,8 +25,9 @@ class AllImages:
         sheets: data URIs of sprite sheets of PER_SHEET images each; the last one may have fewer.
         data: what the script reads: `base`, the URL of the images' folder, relative to the page; `classes`, a list of
             {key, name, merged}, what corrections call it, its name, and whether it was merged into another one;
-            `images`, with lists of the `path`, `of` and `second` (the class and the second most likely one, places in
-            `classes`) and `confidence` (percent) of each image; and what `all_images` adds.
+            `images`, with lists of the `path` and `of` of each image (the class, a place in `classes`), and of `second`
+            (the second most likely class) and `confidence` (percent; None: the class was given by hand) of those
+            without a label, which are the first ones; and what `all_images` adds.
     """
 
     sheets: Sequence[str]
@@ -48,7 +49,7 @@ class Card:
     Attributes:
         of: the class, as its place in AllImages.data["classes"], if all images are of one.
         named: whether the class can be named here.
-        every: the numbers of all images of the class, shown on a click.
+        labelled, every: the numbers of its labelled images and of all others, shown on a click.
         merge: two classes, as in `of`: a button merges the first one into the second one.
     """
 
@@ -57,6 +58,7 @@ class Card:
     rows: Sequence[Row]
     of: int | None = None
     named: bool = False
+    labelled: range = range(0)
     every: range = range(0)
     merge: tuple[int, int] | None = None
 

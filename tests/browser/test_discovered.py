@@ -18,6 +18,9 @@ PHONE, DESK = 390, 1400
 NAMES = ["robin", 'rose, "wild"', "new-1", "new-2", "new-3"]
 SIZES = [6, 5, 70, 30, 14]
 ODD = 'deep/a #1, 50% "ü"?.png'  # an image's name
+COUNT = 240
+LABELLED = [f"labelled/{number:03d}.jpg" for number in range(COUNT)]  # robins
+BY_HAND = "class 2/003.jpg"  # its sixth image
 TIF = "scan.tif"  # which Chromium does not show
 
 pytestmark = [
@@ -35,7 +38,10 @@ def paths_of(c: int) -> list[str]:
 @pytest.fixture(scope="module")
 def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
     images = {path: c for c in range(len(NAMES)) for path in paths_of(c)}
-    return write_discovered(tmp_path_factory.mktemp("discovered"), images, NAMES, 2)
+    labelled = dict.fromkeys(LABELLED, 0)
+    return write_discovered(
+        tmp_path_factory.mktemp("discovered"), images, NAMES, 2, labelled=labelled, by_hand={BY_HAND}
+    )
 
 
 @pytest.fixture(params=[DESK, PHONE])
@@ -59,6 +65,12 @@ def opened(page: Page, number: int) -> list[str]:
     buttons = f'[...document.querySelectorAll("{card(number)} .every button")]'
     found: list[str] = page.run(f"{buttons}.map(button => button.title)")
     return [title.rpartition(f", {NAMES[number]}")[0] for title in found]
+
+
+def facts(page: Page) -> list[str]:
+    """What the viewer says of the enlarged image."""
+    found: list[str] = page.run("[...document.querySelectorAll('.viewer .facts span')].map(one => one.textContent)")
+    return found
 
 
 def settle(page: Page) -> None:
@@ -118,6 +130,53 @@ def test_all_images_of_a_class_are_shown_as_one_scrolls(page: Page) -> None:
     assert set(page.run(f"Promise.all({addresses}.map({width}))")) == {8 * 96}
 
 
+def test_labelled_images_of_a_class_are_shown_as_one_scrolls(page: Page, tmp_path: Path) -> None:
+    """They are marked, and cannot be corrected, because `ctxgcd label` refuses that."""
+    head = f"{card(0)} .labelled"
+    assert page.run(f'document.querySelector("{head} summary").textContent') == f"{COUNT} labelled images"
+    page.click(f"{head} summary")
+    settle(page)
+    buttons = f'[...document.querySelectorAll("{head} button")]'
+    assert page.run(f"{buttons}.map(button => button.title)") == [f"{path}, robin, labelled" for path in LABELLED]
+    assert page.run(f"{buttons}.every(button => getComputedStyle(button, '::before').content === '\"label\"')")
+    painted = f"{buttons}.filter(button => button.style.backgroundImage).length"
+    assert 0 < page.run(painted) < COUNT
+    page.run(f"{buttons}[{COUNT - 1}].scrollIntoView()")
+    settle(page)
+    assert page.run(f"{buttons}[{COUNT - 1}].style.backgroundImage")
+    page.click(f"{head} li:nth-child({COUNT}) button")
+    settle(page)
+    assert viewed(page) == LABELLED[-1]
+    assert facts(page) == ["robin", f"{COUNT} of {COUNT}", "labelled"]
+    visible = "[...document.querySelectorAll('.viewer [data-do], .given')].filter(one => one.checkVisibility())"
+    assert page.run(f"{visible}.map(one => one.dataset.do ?? one.className)") == [
+        "note given",
+        "previous",
+        "next",
+        "close",
+    ]
+    for key in "cxmu":
+        page.press(key)
+    assert page.run("localStorage.length") == 0
+    assert viewed(page) == LABELLED[-1]
+    page.press("ArrowLeft")
+    assert viewed(page) == LABELLED[-2]
+    assert page.run("document.documentElement.scrollWidth") == page.run("document.documentElement.clientWidth")
+
+
+def test_images_that_were_corrected_before_are_marked(page: Page, tmp_path: Path) -> None:
+    """They can be corrected again."""
+    assert opened(page, 2)[5] == BY_HAND
+    marked = f'[...document.querySelectorAll("{card(2)} .every [data-labelled]")].map(one => one.title)'
+    assert page.run(marked) == [f"{BY_HAND}, new-1, labelled by hand"]
+    enlarge(page, 2, 5)
+    assert facts(page) == ["new-1", "6 of 70", "labelled by hand"]
+    page.press("x")
+    page.press("Escape")
+    assert page.run(marked) == []
+    assert downloaded(page, tmp_path) == [["out", BY_HAND, "", ""]]
+
+
 def test_uncertain_images_are_shown_with_their_names(page: Page) -> None:
     least = [*paths_of(4)[::-1], *paths_of(3)[::-1]]
     entries = "[...document.querySelectorAll('.image-list > li')]"
@@ -161,6 +220,8 @@ def test_names_are_readable_and_nothing_is_wider_than_the_window(page: Page) -> 
     opened(page, 2)
     width = page.run("document.documentElement.clientWidth")
     assert page.run("document.documentElement.scrollWidth") == width
+    page.click(f"{card(0)} .labelled summary")
+    settle(page)
     sizes = "['h4', '.image-list p', '.facts', '.naming input', 'summary']"
     fonts = page.run(f"{sizes}.map(of => parseFloat(getComputedStyle(document.querySelector(of)).fontSize))")
     assert min(fonts) >= 13

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import lzma
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -32,19 +32,32 @@ def facts_of(classes: np.ndarray, names: Sequence[str], known: int) -> dict[str,
     }
 
 
+def labelled_rows(given: Mapping[str, int], ids: np.ndarray) -> pd.DataFrame:
+    """Return the table of labelled images (path -> class) of a report."""
+    return pd.DataFrame({"path": list(given), "class": list(given.values()), "id": ids})
+
+
 def write_discovered(
-    root: Path, images: Mapping[str, int], names: Sequence[str], known: int, called: Mapping[str, str] | None = None
+    root: Path,
+    images: Mapping[str, int],
+    names: Sequence[str],
+    known: int,
+    called: Mapping[str, str] | None = None,
+    labelled: Mapping[str, int] | None = None,
+    by_hand: Collection[str] = (),
 ) -> Path:
     """Write images (path -> class) to root/photos and their report to root/birds; return the report.
 
     The later images of a class are less typical, and the images are the less certain the later they are.
-    called: number -> name of the new classes that were given one.
+    called: number -> name of the new classes that were given one; labelled: further images, which have a label;
+    by_hand: those of `images` that were moved or confirmed.
     """
     painter, paths, classes = Painter(0), list(images), np.array(list(images.values()))
-    for path, c in images.items():
+    given = labelled or {}
+    for path, c in {**images, **given}.items():
         painter.save(root / "photos" / path, c, 100, 140)
     store = root / "birds/work/images.npz"
-    pack("folder", root / "photos", paths, 100, store, 1)
+    pack("folder", root / "photos", [*paths, *given], 100, store, 1)
     (root / "model").mkdir()
     kept = ROOT / "tests/discover_model_v2/model.pt.xz"
     (root / "model" / models.MODEL).write_bytes(lzma.decompress(kept.read_bytes()))
@@ -62,12 +75,15 @@ def write_discovered(
             "score": falling,
             "margin": falling / 2,
             "second": [names[(c + 1) % len(names)] for c in classes],
+            "by_hand": [path in by_hand for path in paths],
         }
     )
     features = (
         np.eye(len(names), dtype=np.float32)[classes] + np.linspace(0, 0.3, len(paths), dtype=np.float32)[:, None]
     )
     features /= np.linalg.norm(features, axis=1, keepdims=True)
-    found = Discovered(model, table, features, np.arange(len(paths)), store, "../photos")
+    ids = np.arange(len(paths) + len(given))
+    rows = labelled_rows(given, ids[len(paths) :])
+    found = Discovered(model, table, features, ids[: len(paths)], rows, store, "../photos")
     write_report(found, facts_of(classes, names, known), root / "birds/report.html")
     return root / "birds/report.html"

@@ -29,6 +29,7 @@ ODD = 'rose, "wild" <b>&\nred'  # a class's name
 PER_CLASS, LABELLED = 12, 5
 STEPS = 80  # of a training; replaces the value of the preset
 KNOWN = ("iris", ODD)
+HEAD = "action,image,class,target\n"  # of corrections.csv
 
 with_onnx = pytest.mark.skipif(
     any(importlib.util.find_spec(name) is None for name in export.NEEDED),
@@ -131,3 +132,20 @@ def make_place(root: Path) -> Place:
 
 def table(file: Path) -> pd.DataFrame:
     return pd.read_csv(file, keep_default_na=False)
+
+
+def predictions(out: Path) -> pd.DataFrame:
+    return table(out / "predictions.csv").set_index("path")
+
+
+def images(out: Path, name: str) -> list[str]:
+    rows = predictions(out)
+    return list(rows.index[rows["name"] == name])
+
+
+def edited(out: Path, names: dict[str, str], to: Path | None = None) -> Path:
+    """Write predictions.csv with other names of some images, as a spreadsheet does."""
+    rows = table(out / "predictions.csv")
+    rows["name"] = [names.get(path, name) for path, name in zip(rows["path"], rows["name"], strict=True)]
+    rows.to_csv(to or out / "predictions.csv", index=False, sep=";")
+    return to or out / "predictions.csv"

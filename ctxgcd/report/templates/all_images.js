@@ -91,9 +91,13 @@
     }
   };
 
+  // The images with a label are the last ones, and are not corrected here.
+  const isLabelled = (number) => number >= images.confidence.length;
   const SIGNS = { confirm: "right", out: "thrown out" };
   const marked = (number) => {
     const line = lineOf(number);
+    if (isLabelled(number)) return "labelled";
+    if (!line && images.confidence[number] === null) return "labelled by hand";
     return line ? SIGNS[line.action] ?? `moved to ${shown(line.target)}` : "";
   };
   const label = (button) => {
@@ -102,8 +106,9 @@
     const text = [images.path[number], shown(classOf(number)), mark].filter(Boolean).join(", ");
     button.title = text;
     button.setAttribute("aria-label", text);
-    button.toggleAttribute("data-mark", mark);
-    if (mark) button.dataset.mark = lineOf(number).action;
+    button.toggleAttribute("data-labelled", mark.startsWith("labelled"));
+    if (lineOf(number)) button.dataset.mark = lineOf(number).action;
+    else delete button.dataset.mark;
   };
 
   // The whole page as the corrections have it.
@@ -177,8 +182,12 @@
     image.src = source;
     link.href = source;
     viewer.querySelector("#viewer-path").textContent = images.path[number];
-    const share = `${shown(classOf(number))} (${images.confidence[number]}%), or ${shown(keys[images.second[number]])}`;
-    viewer.querySelector(".facts").replaceChildren(...[share, `${at + 1} of ${among.length}`, marked(number)].filter(Boolean).map((text) => {
+    viewer.querySelector(".correcting").hidden = isLabelled(number);
+    viewer.querySelector(".given").hidden = !isLabelled(number);
+    const own = shown(classOf(number));
+    const share = images.confidence[number] ?? null;
+    const sure = share === null ? own : `${own} (${share}%), or ${shown(keys[images.second[number]])}`;
+    viewer.querySelector(".facts").replaceChildren(...[sure, `${at + 1} of ${among.length}`, marked(number)].filter(Boolean).map((text) => {
       const span = document.createElement("span");
       span.textContent = text;
       return span;
@@ -190,6 +199,7 @@
 
   const mark = (action) => {
     const number = among[at].dataset.image;
+    if (isLabelled(number)) return;
     const line = { action, image: images.path[number], class: "", target: "" };
     if (action === "confirm") line.class = classOf(number);
     if (action === "move") {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -43,3 +44,10 @@ def found(place: Place) -> dict[str, Any]:
 @pytest.fixture
 def out(place: Place, found: dict[str, Any]) -> Path:
     return place.root / "photos/out"
+
+
+@pytest.fixture
+def mine(place: Place, out: Path) -> Iterator[Path]:
+    """A copy of the results."""
+    yield (copy := place.copied(out, "mine"))
+    shutil.rmtree(copy)

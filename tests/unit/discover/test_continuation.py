@@ -202,6 +202,14 @@ def test_a_discovery_without_labels_continues_with_some(place: Place, tmp_path: 
 # -- refused, before torch is loaded ---------------------------------------------------------------------------------
 
 
+def test_another_folder_is_refused(place: Place, earlier: Path, tmp_path: Path) -> None:
+    shutil.copy(place.root / "photos/deep/er/000.jpg", tmp_path / "else.jpg")
+    assert error_of(lambda: place.discover(str(earlier), folder=tmp_path)) == (
+        f"{tmp_path} contains no image of {earlier}, from which the discovery continues; give the folder of its "
+        "images, or another --out to start anew"
+    )
+
+
 @pytest.mark.parametrize(
     ("changes", "problem"),
     [

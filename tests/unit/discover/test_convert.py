@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -36,6 +37,12 @@ def test_a_file_for_fiftyone(predictions: Path, tmp_path: Path) -> None:
         "classes": None,
         "labels": {"a/ü 1": NAMES["a/ü 1.jpg"], "a/2": "new-1", "3.tar": "new-1"},
     }
+    api.convert(predictions, tmp_path / "photos", "xmp")  # sidecar files in the same folder are other keys
+    for path in NAMES:
+        (tmp_path / "photos" / path).touch()
+    files = [path.relative_to(tmp_path / "photos") for path in (tmp_path / "photos").rglob("*.*")]
+    of = {os.path.splitext(path)[0]: path.as_posix() for path in files}
+    assert {of[key]: name for key, name in json.loads(out.read_text(encoding="utf-8"))["labels"].items()} == NAMES
     assert error_of(lambda: api.convert(predictions, out, "fiftyone")) == f"{out} exists; give a new file"
     predictions.write_text("path,name\n1.jpg,x\n1.png,y\n")
     assert "cannot tell these apart: '1.jpg', '1.png'; rename" in error_of(
@@ -65,6 +72,17 @@ def test_sidecars_never_overwrite(predictions: Path, tmp_path: Path) -> None:
     )
     assert [path for path in (tmp_path / "photos").rglob("*") if path.is_file()] == [there]
     assert there.read_text() == "mine"
+    there.unlink()
+    (tmp_path / "long.csv").write_text(f"path,name\n1.jpg,x\n{'x' * 250}.jpg,x\n")
+    assert "File name too long" in error_of(lambda: api.convert(tmp_path / "long.csv", tmp_path / "photos", "xmp"))
+    assert not list((tmp_path / "photos").rglob("*.xmp"))
+
+
+def test_an_interrupted_call_is_completed(predictions: Path, tmp_path: Path) -> None:
+    api.convert(predictions, tmp_path / "photos", "xmp")
+    (tmp_path / "photos/a/2.PNG.xmp").unlink()
+    assert api.convert(predictions, tmp_path / "photos", "xmp") == 3
+    assert (tmp_path / "photos/a/2.PNG.xmp").exists()
 
 
 @pytest.mark.parametrize("path", ["../x.jpg", "/x.jpg", "a/../../x.jpg"])
@@ -78,7 +96,12 @@ def test_paths_outside_the_folder_are_refused(path: str, tmp_path: Path) -> None
 
 def test_tables_that_cannot_be_used(tmp_path: Path) -> None:
     file = tmp_path / "p.csv"
-    for text, says in (("path,name,none_of_these\n1.jpg,x,1\n", "has no image with a class"), ("", "is empty")):
+    corrections = "action,image,class,target\nconfirm,1.jpg,x,\n"
+    for text, says in (
+        (corrections, "is a corrections.csv; give"),
+        ("path,name,none_of_these\n1.jpg,x,1\n", "has no image with a class"),
+        ("", "is empty"),
+    ):
         file.write_text(text)
         assert says in error_of(lambda: api.convert(file, tmp_path / "o.json", "fiftyone"))
 

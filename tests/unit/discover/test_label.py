@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import pandas as pd
 import pytest
 
 from ctxgcd import api
@@ -19,37 +18,11 @@ from ctxgcd.discover import model as models
 from ctxgcd.discover.output import RECORD
 from ctxgcd.errors import UserError
 from ctxgcd.utils.files import file_sha256
-from tests.helpers.discovery import KNOWN, Place, table, with_onnx
-from tests.helpers.refusals import error_of
+from tests.helpers.discovery import HEAD, KNOWN, LABELLED, Place, images, predictions, table, with_onnx
 
 pytestmark = pytest.mark.slow
 
-HEAD = "action,image,class,target\n"
 SHOWN = ("predictions.csv", "report.html", "model/classes.json")
-
-
-@pytest.fixture
-def mine(place: Place, out: Path, request: pytest.FixtureRequest) -> Iterator[Path]:
-    """A copy of the results."""
-    yield (copy := place.copied(out, "mine"))
-    shutil.rmtree(copy)
-
-
-def predictions(out: Path) -> pd.DataFrame:
-    return table(out / "predictions.csv").set_index("path")
-
-
-def images(out: Path, name: str) -> list[str]:
-    rows = predictions(out)
-    return list(rows.index[rows["name"] == name])
-
-
-def edited(out: Path, names: dict[str, str], to: Path | None = None) -> Path:
-    """Write predictions.csv with other names of some images, as a spreadsheet does."""
-    rows = table(out / "predictions.csv")
-    rows["name"] = [names.get(path, name) for path, name in zip(rows["path"], rows["name"], strict=True)]
-    rows.to_csv(to or out / "predictions.csv", index=False, sep=";")
-    return to or out / "predictions.csv"
 
 
 def test_names_and_a_merged_pair_are_shown_at_once(mine: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -90,7 +63,40 @@ def test_moved_confirmed_and_thrown_out_images(mine: Path, tmp_path: Path) -> No
     assert "1 image thrown out (thrown_out.csv)" in (mine / "report.html").read_text(encoding="utf-8")
 
 
-def test_the_download_of_the_report_is_taken_in_and_shown(mine: Path, tmp_path: Path) -> None:
+def page_of(out: Path) -> tuple[str, dict[str, Any]]:
+    """Return the report, and the data of its script."""
+    page = (out / "report.html").read_text(encoding="utf-8")
+    return page, json.loads(page.partition('id="all-images">')[2].partition("</script>")[0])
+
+
+def test_counts_follow_the_corrections(mine: Path, place: Place, tmp_path: Path) -> None:
+    """Those of the command and of the report, also without the packed images, which are packed again."""
+    given = sorted(path for path, kind in place.truth.items() if kind < 2 and int(Path(path).stem) < 4 * LABELLED)
+    page, data = page_of(mine)
+    assert sorted(data["images"]["path"][41:]) == given
+    assert [place.truth[path] for path in data["images"]["path"][41:]] == data["images"]["of"][41:]
+    known, first, second, *others = *images(mine, "iris")[:1], *images(mine, "new-1")
+    lines = [f"move,{first},,iris", f"out,{second},,", f"confirm,{known},iris,"]
+    (tmp_path / "c.csv").write_text(HEAD + "".join(f"{line}\n" for line in lines), encoding="utf-8")
+    found = api.label(mine, tmp_path / "c.csv")
+    assert (found["images"], found["labelled"], found["by_hand"]) == (50, 12, 2)
+    page, data = page_of(mine)
+    assert "38 images without a label in 4 classes" in page
+    assert "50 images, 12 of them with a label." in page
+    assert second not in data["images"]["path"]
+    facts = dict(re.findall(r'<h4>(.*?)</h4>\n<p class="facts"><span>(.*?)</p>', page))
+    assert facts["new-1"].startswith(f"{len(others)} unlabelled image")
+    assert "</span><span>5 labelled</span><span>2 labelled by hand</span>" in facts["iris"]
+    shutil.rmtree(mine / "work")
+    api.label(mine, "new-1=rose")
+    assert page_of(mine)[1]["images"] == data["images"]
+    api.label(mine, undo=True)
+    assert page_of(mine)[0] == page
+
+
+def test_the_download_of_the_report_is_taken_in_and_shown(
+    mine: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     """Lines as the page writes them: images first, and classes by their numbers also after they are named."""
     first, second, third, *_ = images(mine, "new-1")
     other, known = images(mine, "new-2")[0], images(mine, "iris")[0]
@@ -107,13 +113,14 @@ def test_the_download_of_the_report_is_taken_in_and_shown(mine: Path, tmp_path: 
     file.write_text(HEAD + "".join(f"{line}\n" for line in lines), encoding="utf-8")
     api.label(mine, file)
     assert (mine / "corrections.csv").read_text(encoding="utf-8") == file.read_text(encoding="utf-8")
+    capsys.readouterr()
     api.label(mine, file)  # downloaded once more
+    assert "note: these corrections are in effect already" in capsys.readouterr().out
     assert (mine / "corrections.csv").read_text(encoding="utf-8") == file.read_text(encoding="utf-8")
     owl, tulip = 'owl, "barn"', 'tulip, "red"'
     rows = predictions(mine)
     assert rows.loc[[first, second, other, known], "name"].tolist() == [tulip, owl, "iris", "iris"]
-    page = (mine / "report.html").read_text(encoding="utf-8")
-    data = json.loads(page.partition('id="all-images">')[2].partition("</script>")[0])
+    data = page_of(mine)[1]
     assert [tuple(of.values()) for of in data["classes"]] == [
         *((name, name, False) for name in KNOWN),
         ("new-1", tulip, False),
@@ -125,12 +132,13 @@ def test_the_download_of_the_report_is_taken_in_and_shown(mine: Path, tmp_path: 
     assert set(predictions(mine)["name"]) == {*KNOWN, "new-1"}
 
 
-def test_undo_takes_back_line_by_line(mine: Path, tmp_path: Path) -> None:
+def test_undo_takes_back_line_by_line(mine: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     before = {name: file_sha256(mine / name) for name in SHOWN}
     (tmp_path / "c.csv").write_text(f"{HEAD}out,{images(mine, 'new-1')[0]},,\n", encoding="utf-8")
     api.label(mine, "new-1=rose")
     api.label(mine, tmp_path / "c.csv")
     api.label(mine, undo=True)
+    assert "note: taken back: out," in capsys.readouterr().out
     assert set(predictions(mine)["name"]) == {*KNOWN, "rose", "new-2"}
     assert not (mine / "thrown_out.csv").exists()
     api.label(mine, undo=True)
@@ -161,60 +169,12 @@ def test_an_exported_model_has_names_and_numbers(mine: Path, tmp_path: Path) -> 
     assert json.loads(about["numbers"]) == ["", "", "new-2", "new-2"]
 
 
-def test_an_edited_table_names_merges_and_moves(mine: Path) -> None:
-    """All images of a class get a name, all of another one that of a known class, and one of a third is moved."""
-    first, second, known = (images(mine, name) for name in ("new-1", "new-2", "iris"))
-    before = predictions(mine)
-    edited(mine, {**dict.fromkeys(first, "sunflower"), **dict.fromkeys(second, "iris"), known[0]: "moss"})
-    api.label(mine, mine / "predictions.csv")
-    lines = (mine / "corrections.csv").read_text(encoding="utf-8").splitlines()[1:]
-    assert sorted(lines) == ["merge,,new-2,iris", f"move,{known[0]},,moss", "name,,new-1,sunflower"]
-    rows = predictions(mine)
-    assert (rows.loc[first, "number"] == "new-1").all()
-    assert (rows.loc[second, "name"] == "iris").all()
-    assert len(rows) == len(before)
-    api.label(mine, "new-1=rose")  # the table is as written again
-
-
-def test_an_edited_table_is_not_overwritten(place: Place, mine: Path) -> None:
-    edited(mine, {images(mine, "new-1")[0]: "moss"})
-    text = (mine / "predictions.csv").read_bytes()
-    problem = "predictions.csv was edited after it was written; take its changes in with `ctxgcd label .*`, or"
-    for call in (
-        lambda: api.label(mine, "new-1=rose"),
-        lambda: api.label(mine, undo=True),
-        lambda: place.discover(str(mine)),
-        lambda: place.discover(str(mine), seed=1),
-        lambda: api.sort(mine, place.root / "sorted"),
-    ):
-        with pytest.raises(UserError, match=problem):
-            call()
-    assert (mine / "predictions.csv").read_bytes() == text
-    api.label(mine, mine / "predictions.csv")
-    assert "moss" in set(predictions(mine)["name"])
-
-
-def test_an_edited_table_is_not_a_file_of_labels(place: Place, mine: Path, tmp_path: Path) -> None:
-    file = edited(mine, {images(mine, "new-1")[0]: "moss"}, tmp_path / "edited.csv")
-    message = error_of(lambda: place.discover(str(tmp_path / "out"), labels=file))
-    assert message == (
-        f"{file} is a predictions.csv, not a file of labels; take your changes of it in with `ctxgcd label OUT {file}`"
-    )
-
-
 def test_a_deleted_table_is_written_again_with_its_corrections(place: Place, mine: Path) -> None:
     api.label(mine, "new-1=rose")
     before = (mine / "predictions.csv").read_bytes()
     (mine / "predictions.csv").unlink()
     place.again(mine)
     assert (mine / "predictions.csv").read_bytes() == before
-
-
-def test_labels_can_be_added_by_a_table(mine: Path, tmp_path: Path) -> None:
-    first, second = images(mine, "new-1")[:2]
-    (tmp_path / "more.csv").write_text(f"class,path\niris,{first}\nmoss,{second}\n", encoding="utf-8")
-    api.label(mine, tmp_path / "more.csv")
-    assert predictions(mine).loc[[first, second], "name"].tolist() == ["iris", "moss"]
 
 
 def test_everything_works_without_the_work_folder(place: Place, found: dict[str, Any], mine: Path) -> None:
@@ -239,61 +199,6 @@ def test_without_the_images_the_report_stays(
     assert "note: report.html is not changed, because the images are not in" in capsys.readouterr().out
     assert file_sha256(away / "report.html") == page
     assert "rose" in set(predictions(away)["name"])
-
-
-@pytest.mark.parametrize(
-    ("text", "problem"),
-    [
-        ("path;name\nnowhere.jpg;iris\n", "line 2: 'nowhere.jpg' is not an image of "),
-        ("path;name\nwide.png;\n", "line 2: the name is empty; give a name, or throw the image out with a line of"),
-        (
-            "path;class;name\nwide.png;17;iris\n",
-            "line 2: class was changed from '.' to '17'; change only the column na",
-        ),
-        ("path;number;name\nwide.png;new-9;iris\n", "line 2: number was changed from .* to 'new-9'; change only"),
-        ("path;score\nwide.png;1\n", "has the columns path, score; give a table with action,image,class,target, an ed"),
-        ("action,image,class,target\nout,nowhere.jpg,,\n", "line 2: 'nowhere.jpg' is not an image of predictions.csv"),
-        ("action,image,class,target\nmove,deep/er/000.jpg,,moss\n", "labelled images are changed in the file of lab"),
-    ],
-)
-def test_tables_that_are_refused(mine: Path, tmp_path: Path, text: str, problem: str) -> None:
-    (tmp_path / "given.csv").write_text(text, encoding="utf-8")
-    with pytest.raises(UserError, match=problem):
-        api.label(mine, tmp_path / "given.csv")
-    assert not (mine / "corrections.csv").exists()
-
-
-def test_a_table_without_changes_is_refused(mine: Path) -> None:
-    with pytest.raises(UserError, match=r"predictions.csv has no changed name, so there is nothing to take in$"):
-        api.label(mine, mine / "predictions.csv")
-
-
-@pytest.mark.parametrize(
-    ("words", "problem"),
-    [
-        ([], "give corrections or --undo, such as new-5=sunflower"),
-        (["new-1=x", "--undo"], "give corrections or --undo"),
-        (["new-1"], "'new-1' is neither NUMBER=NAME nor a file; give names, such as new-5=sunflower, or one file"),
-        (["new-1=x", "mine.csv"], "'mine.csv' is not the only argument; give names"),
-        (["new-1="], "'new-1=' is not NUMBER=NAME, such as new-5=sunflower or new-2,new-7=leopard"),
-        (["new-1=x", "new-7=y"], "new-7=y: there is no class 'new-7'"),
-    ],
-)
-def test_words_that_are_refused(
-    mine: Path,
-    tmp_path: Path,
-    words: list[str],
-    problem: str,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    (tmp_path / "mine.csv").write_text(HEAD)
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "argv", ["ctxgcd", "label", str(mine), *words])
-    with pytest.raises(SystemExit, match=r"^2$"):
-        main()
-    assert capsys.readouterr().err.startswith(f"error: {problem}")
-    assert not (mine / "corrections.csv").exists()
 
 
 def test_the_command_prints_what_is_corrected(
@@ -334,3 +239,20 @@ def test_a_killed_call_is_completed_by_the_next_one(mine: Path, monkeypatch: pyt
     assert (mine / "work/complete" / RECORD).exists()
     api.label(mine, "new-2=lily")
     assert set(predictions(mine)["name"]) == {*KNOWN, "rose", "lily"}
+
+
+@pytest.mark.parametrize("corrected", [False, True])
+def test_a_moved_folder_of_results_finds_the_images_again(
+    place: Place, mine: Path, tmp_path: Path, corrected: bool, capsys: pytest.CaptureFixture[str]
+) -> None:
+    if corrected:
+        api.label(mine, "new-1=rose")
+    away = Path(shutil.copytree(mine, tmp_path / "far" / "away"))
+    problem = "far, where the images of .*away are expected, contains none of them; move the images or .*away back, or"
+    with pytest.raises(UserError, match=problem):
+        api.sort(away, tmp_path / "sorted")
+    capsys.readouterr()
+    place.again(away) if corrected else place.discover(str(away))
+    assert "epoch" not in capsys.readouterr().out  # nothing is trained
+    assert api.sort(away, tmp_path / "sorted")["written"] == 51
+    assert (away / page_of(away)[1]["base"]).resolve() == (place.root / "photos").resolve()

@@ -149,10 +149,18 @@ def test_labels_as_spreadsheets_save_them(place: Place, text: str) -> None:
     assert read_labels(place.labels(text), place.root / "photos", list(place.truth)) == ({FIRST: "iris"}, [])
 
 
-def test_predictions_of_discover_are_refused_as_labels(place: Place, out: Path, tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=r"predictions.csv is a predictions.csv, not a file of labels; take"):
-        place.discover(str(tmp_path / "out"), labels=out / "predictions.csv")
+def test_other_tables_of_discover_are_refused_as_labels(place: Place, out: Path, tmp_path: Path) -> None:
+    """predictions.csv, also with fewer columns, corrections.csv, and the ids of classes in predictions.csv."""
+    rows, mine = table(out / "predictions.csv"), tmp_path / "mine.csv"
+    rows[["path", "class", "confidence", "score"]].to_csv(mine, index=False)
+    corrections = place.labels(f"action,image,class,target\nconfirm,{rows['path'][0]},iris,\n", "corrections.csv")
+    for file, kind in ((out / "predictions.csv", "pred"), (mine, "pred"), (corrections, "corr")):
+        with pytest.raises(UserError, match=rf"{file.name} is a {kind}[a-z]*.csv, not a file of labels; take your ch"):
+            place.discover(str(tmp_path / "out"), labels=file)
     assert not (tmp_path / "out").exists()
+    rows[["path", "class"]].to_csv(mine, index=False)
+    with pytest.raises(UserError, match=r"mine.csv has the ids of the column class of .*/predictions.csv, such as \d"):
+        place.discover(str(out), labels=mine)
 
 
 NFC, NFD = (unicodedata.normalize(form, "Käfer") for form in ("NFC", "NFD"))

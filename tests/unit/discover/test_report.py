@@ -18,7 +18,7 @@ from ctxgcd.discover import model as models
 from ctxgcd.discover.class_shapes import LEAST_IMAGES
 from ctxgcd.discover.report import Discovered, write_report
 from ctxgcd.report.thumbnails import SIDE
-from tests.helpers.discovered import facts_of, write_discovered
+from tests.helpers.discovered import facts_of, labelled_rows, write_discovered
 from tests.helpers.discovery import table
 
 
@@ -28,13 +28,14 @@ def page_of(out: Path, to: Path, classes: np.ndarray, names: list[str], known: i
     predictions = predictions.iloc[np.arange(len(classes)) % len(predictions)].reset_index(drop=True)
     predictions["class"], predictions["name"] = classes, [names[c] for c in classes]
     predictions["margin"], predictions["second"] = predictions["confidence"] / 2, names[0]
+    predictions["by_hand"] = False
     features = np.random.default_rng(0).normal(size=(len(classes), 8)).astype(np.float32)
     features /= np.linalg.norm(features, axis=1, keepdims=True)
     made = replace(models.load(out / "model"), names=names, known=known, numbers=[""] * len(names), into=())
     [store] = out.glob("work/images-*/images.npz")
     ids = np.arange(len(classes)) % 40
     write_report(
-        Discovered(made, predictions, features, ids, store, "photos"),
+        Discovered(made, predictions, features, ids, labelled_rows({}, ids[:0]), store, "photos"),
         facts_of(classes, names, known) | changes,
         to / "report.html",
     )
@@ -61,8 +62,8 @@ def test_classes_with_few_or_no_images(out: Path, tmp_path: Path) -> None:
         ["new-2", "new", "1"],
         ["wren", "known", "0"],
     ]
-    assert [line[3] == "–" for line in lines] == [False, False, True, True, True]
-    assert "A class of fewer than 3 images has no mean confidence" in page
+    assert [line[4] == "–" for line in lines] == [False, False, True, True, True]
+    assert "A class of fewer than 3 unlabelled images has no mean confidence" in page
     assert re.search(r'<h4>wren</h4>\n<p class="facts"><span>0 unlabelled images</span></p>', page)
     assert re.search(r'<h4>new-2</h4>\n<p class="facts"><span>1 unlabelled image</span></p>', page)
     assert "2 of the classes have no unlabelled images." in page  # wren and new-4
@@ -146,3 +147,32 @@ def test_equal_pages_keep_their_corrections(tmp_path: Path) -> None:
         page = write_discovered(tmp_path / folder, images, ["new-1", "new-2"], 0).read_text(encoding="utf-8")
         ids += re.findall(r'"id": "(\w+)"', page)
     assert ids[0] == ids[1] != ids[2]
+
+
+def test_labelled_images_are_numbered_after_the_others(tmp_path: Path) -> None:
+    """Class by class, by their paths; the card of their class has them, and both lists have equal counts."""
+    images = {f"{number}.jpg": (0, 2, 2)[number % 3] for number in range(12)}
+    given, by_hand = {"z.jpg": 0, "y.jpg": 1, "a.jpg": 0}, {"3.jpg", "1.jpg"}
+    file = write_discovered(tmp_path, images, ["robin", "wren", "new-1"], 2, labelled=given, by_hand=by_hand)
+    page = file.read_text(encoding="utf-8")
+    data = json.loads(re.findall(r'id="all-images">(.*?)</script>', page, re.DOTALL)[0])["images"]
+    assert data["path"][12:] == ["a.jpg", "z.jpg", "y.jpg"]
+    assert data["of"][12:] == [0, 0, 1]
+    assert len(data["second"]) == len(data["confidence"]) == 12
+    shares = dict(zip(data["path"][:12], data["confidence"], strict=True))
+    assert {path for path, share in shares.items() if share is None} == by_hand
+    lists = r'labelled">\n<summary>(.*?)</summary>\n<ul class="pictures" data-from="(\d+)" data-to="(\d+)"'
+    assert re.findall(lists, page) == [("2 labelled images", "12", "14"), ("1 labelled image", "14", "15")]
+    facts = re.findall(r'<article data-class="(\d)">.*?<p class="facts"><span>(.*?)</p>', page, re.DOTALL)
+    assert [(c, text.replace("</span>", "").split("<span>")) for c, text in facts] == [
+        ("2", ["7 unlabelled images", "1 labelled by hand", "mean confidence 59%"]),
+        ("0", ["3 unlabelled images", "2 labelled", "1 labelled by hand", "mean confidence 67%"]),
+        ("1", ["0 unlabelled images", "1 labelled"]),
+    ]
+    assert [line[:4] for line in lines_of(page, "Classes")] == [
+        ["new-1", "new", "7", "1"],
+        ["robin", "known", "3", "3"],
+        ["wren", "known", "0", "1"],
+    ]
+    listed = re.findall(r'class="image-list">(.*?)</ol>', page, re.DOTALL)[0]
+    assert listed.count("<li>") == 10  # an image whose class was given is not uncertain

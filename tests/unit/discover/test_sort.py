@@ -76,6 +76,33 @@ def test_nothing_is_overwritten(mine: Path, tmp_path: Path) -> None:
     assert files(tmp_path) == {"sorted/iris/000.JPG"}
 
 
+def test_names_of_files_in_the_folder_are_not_used_for_classes(mine: Path, tmp_path: Path) -> None:
+    """Neither that of the list."""
+    (tmp_path / "sorted").mkdir()
+    (tmp_path / "sorted/IRIS").write_bytes(b"mine")
+    api.label(mine, "new-2=sorted.csv")
+    api.sort(mine, tmp_path / "sorted")
+    assert (tmp_path / "sorted/IRIS").read_bytes() == b"mine"
+    assert {"iris (2)", "sorted (2).csv"} <= set(os.listdir(tmp_path / "sorted"))
+    assert api.sort(mine, tmp_path / "sorted")["written"] == 0
+    api.sort(mine, tmp_path / "sorted", undo=True)
+    assert files(tmp_path) == {"sorted/IRIS"}
+
+
+@pytest.mark.parametrize("undo", [False, True])
+def test_a_list_whose_last_line_was_not_written_completely_is_used(mine: Path, tmp_path: Path, undo: bool) -> None:
+    """As after a full disk: the image of this line was not written."""
+    api.sort(mine, tmp_path / "sorted")
+    file = tmp_path / "sorted/sorted.csv"
+    last = table(file)["file"].iloc[-1]
+    (tmp_path / "sorted" / last).unlink()
+    file.write_bytes(file.read_bytes()[:-10])
+    done = api.sort(mine, tmp_path / "sorted", undo=undo)
+    assert (done["images"], done["written"]) == ((50, 0) if undo else (51, 1))
+    assert undo or (tmp_path / "sorted" / last).exists()
+    assert undo or set(table(file)["file"]) == files(tmp_path / "sorted") - {"sorted.csv"}
+
+
 def test_links(place: Place, mine: Path, tmp_path: Path) -> None:
     api.sort(mine, tmp_path / "sorted", link=True)
     links = list((tmp_path / "sorted").glob("*/*"))
@@ -96,7 +123,7 @@ def test_undo_deletes_only_unchanged_files_of_the_list(mine: Path, tmp_path: Pat
     (folder / second).unlink()
     (folder / "iris/own.txt").write_text("mine")
     done = api.sort(mine, folder, undo=True)
-    assert (done["images"], done["kept"]) == (50, [first])
+    assert (done["images"], done["kept"]) == (49, [first])
     assert files(folder) == {first, "iris/own.txt", "sorted.csv"}
     (folder / first).unlink()
     api.sort(mine, folder, undo=True)
@@ -185,8 +212,16 @@ def test_names_that_some_disks_take_for_one_differ(tmp_path: Path) -> None:
 def test_the_command_prints_what_is_done(
     mine: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    for words, said in (([], "51 images copied into 4 folders of"), (["--undo"], "51 files deleted from")):
-        monkeypatch.setattr(sys, "argv", ["ctxgcd", "sort", str(mine), str(tmp_path / "sorted"), *words])
+    folder = tmp_path / "sorted"
+
+    def said(*words: str) -> str:
+        monkeypatch.setattr(sys, "argv", ["ctxgcd", "sort", str(mine), str(folder), *words])
         main()
-        assert capsys.readouterr().out.startswith(f"{said} {tmp_path / 'sorted'}")
+        return capsys.readouterr().out
+
+    assert said() == f"51 images copied into 4 folders of {folder}\n"
+    assert said() == f"0 images copied into 4 folders of {folder}; 51 images were there already\n"
+    next((folder / "iris").iterdir()).unlink()
+    assert said() == f"1 image copied into 4 folders of {folder}; 50 images were there already\n"
+    assert said("--undo") == f"51 files deleted from {folder}\n"
     assert not os.listdir(tmp_path)
