@@ -27,6 +27,8 @@ from tests.helpers.discovery import KNOWN, Place, table
 from tests.helpers.refusals import error_of
 from tests.unit.discover.conftest import one_core
 
+pytestmark = pytest.mark.slow
+
 RESULTS = ("predictions.csv", "report.html", "corrections.csv", "asked.json", "model/model.pt", "model/classes.json")
 
 
