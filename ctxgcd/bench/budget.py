@@ -43,7 +43,7 @@ class _ClockedCropper:
     """A cropper that measures the time of its train views."""
 
     def __init__(self, cropper: Any, clock: Clock) -> None:
-        self.cropper, self.train_view = cropper, clock.wrap("views", cropper.train_view)
+        self.cropper, self.drawn_view = cropper, clock.wrap("views", cropper.drawn_view)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.cropper, name)
@@ -74,7 +74,7 @@ def _ours(step: Step, folder: Path, images: int, device: torch.device, bank: boo
     epoch = epoch_of(step, row, source)
     views, method, [optimiser] = source.views, row.method, row.optimisers
     if isinstance(views, FreshViews):
-        views.trunk = clock.wrap("trunk", views.trunk)  # type: ignore[assignment]
+        views.outputs = clock.wrap("trunk", views.outputs)  # type: ignore[method-assign]
         views.cropper = _ClockedCropper(views.cropper, clock)  # type: ignore[assignment]
     else:
         views.pair = clock.wrap("views", views.pair)  # type: ignore[method-assign]

@@ -13,7 +13,7 @@ from ctxgcd.clustering.neighbours import nearest
 from ctxgcd.methods.step import Batch, Group, Look, Plan, Rows
 from ctxgcd.models.precision import computing
 from ctxgcd.training.processes import ALONE, Processes
-from ctxgcd.training.views import BATCH, Views
+from ctxgcd.training.views import BATCH, Views, sent
 from ctxgcd.utils.progress import Progress
 from ctxgcd.utils.seeding import Counted, Draws, Stream, generator
 
@@ -63,8 +63,9 @@ class StepInputs:
             ids = [step[name].ids for name in others]
             counted = Counted.of_step(ids, self.seed, f"{self.streams}counted_views", epoch, number)
             drawn: dict[str, Draws] = {"sampled": sampled, **dict(zip(others, counted, strict=True))}
-            with computing(self.precision, self.labels.device):
-                groups = {name: self._rows(group, drawn[name]) for name, group in step.items()}
+            pairs = self.views.pairs([(group.ids, drawn[name]) for name, group in step.items()], self.labels.device)
+            # `pairs` first, so that it ends and frees its memory.
+            groups = {name: self._rows(group, views) for views, (name, group) in zip(pairs, step.items(), strict=True)}
             yield Batch(groups, epoch, number, len(plan.steps), self.seed, self.streams)
 
     @torch.no_grad()
@@ -89,14 +90,10 @@ class StepInputs:
             raise ValueError(f"{name!r} is a reserved stream; give a name without / other than {RESERVED}")
         return generator(self.seed, self.streams + name, epoch)
 
-    def _rows(self, group: Group, drawn: Draws) -> Rows:
-        ids, given = self._placed(group.ids), {name: self._placed(value) for name, value in group.given.items()}
-        return Rows(self.views.pair(ids, drawn), ids, self.labels[ids], given)
-
-    def _placed(self, values: Tensor) -> Tensor:
-        """Return values of the host on the device, copied asynchronously."""
-        on_cuda = self.labels.device.type == "cuda"
-        return (values.pin_memory() if on_cuda else values).to(self.labels.device, non_blocking=True)
+    def _rows(self, group: Group, views: Tensor) -> Rows:
+        device = self.labels.device
+        ids, given = sent(group.ids, device), {name: sent(value, device) for name, value in group.given.items()}
+        return Rows(views, ids, self.labels[ids], given)
 
     def nearest_lists(self, features: Tensor, k: int, *, euclidean: bool = False) -> Tensor:
         """The k nearest other rows of every row of features, int64 [N, k]; the processes share the rows."""
