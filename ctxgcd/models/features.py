@@ -94,7 +94,7 @@ def passes(module: nn.Module, views: Iterator[Tensor], precision: str, device: t
     @torch.no_grad()
     def output(batch: Tensor) -> Tensor:
         with computing(precision, device):
-            return module(batch)  # type: ignore[no-any-return]
+            return module(batch)
 
     threads = torch.get_num_threads()
     if device.type != "cpu":

@@ -101,8 +101,12 @@ class FreshViews:
         views = torch.cat([torch.cat([ids[:, None], draws], dim=1) for ids, draws in asked])
         unique, place = torch.unique(views, dim=0, return_inverse=True)
         made = self.outputs(unique[:, 0].long(), unique[:, 1:], device)
-        for part in place.split([2 * len(ids) for ids, _ in groups]):
+        *others, last = place.split([2 * len(ids) for ids, _ in groups])
+        for part in others:
             yield made[sent(part, device)]
+        rows = made[sent(last, device)]
+        del made  # its memory is free while the last group is used
+        yield rows
 
     def train(self, ids: Tensor, drawn: Draws) -> Tensor:
         return self.outputs(ids, drawn.crop(len(ids)), ids.device)
