@@ -9,6 +9,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import torch
+from torch import Tensor
+
+from ctxgcd.catalogue.entries import METHODS
 from ctxgcd.methods.step import Plan
 from ctxgcd.names import counted
 from ctxgcd.training.row import Row
@@ -63,9 +67,10 @@ def train_epoch(row: Row, inputs: StepInputs, epoch: int) -> None:
 
 def _train_epoch(rows: Sequence[Row], inputs: StepInputs, epoch: int) -> None:
     plans: dict[Row, Plan] = {}
+    swept = _swept(rows, inputs, epoch)
     for row in rows:
         with row.ending():
-            plans[row] = row.begin(inputs.look(row.network, epoch))
+            plans[row] = row.begin(inputs.look(row.network, epoch, swept.pop(row, None)))
     images = sum(len(group.ids) for plan in plans.values() for step in plan.steps for group in step.values())
     of = rows[0].title if len(rows) == 1 else f"{rows[0].title} and {counted(len(rows) - 1, 'other row')}"
     progress = Progress(f"{of}  epoch {epoch + 1}/{rows[0].epochs}", images, after=PATIENCE)
@@ -80,6 +85,18 @@ def _train_epoch(rows: Sequence[Row], inputs: StepInputs, epoch: int) -> None:
     for row in trained:
         with row.ending():
             row.end(len(plans[row].steps))
+
+
+def _swept(rows: Sequence[Row], inputs: StepInputs, epoch: int) -> dict[Row, Tensor]:
+    """Return the features of all training images for the rows that ask for them before the epoch.
+
+    They are computed here if several rows ask and the trunk would compute the test views again for each of them.
+    """
+    asking = [row for row in rows if METHODS[row.parameters["method"]].swept(row.parameters, epoch)]
+    if len(asking) < 2 or inputs.views.keeps_tests:
+        return {}
+    every = torch.arange(len(inputs.labels), device=inputs.labels.device)
+    return dict(zip(asking, inputs.features_of([row.network for row in asking], every), strict=True))
 
 
 def _start(row: Row, inputs: StepInputs) -> None:

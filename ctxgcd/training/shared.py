@@ -68,10 +68,9 @@ def fitting(rows: Sequence[Row], inputs: StepInputs) -> Iterator[Sequence[Row]]:
     if len(rows) == 1:
         yield rows
         return
-    of_view = inputs.views.test(torch.zeros(1, dtype=torch.int64, device=inputs.labels.device)).numel() * 4
     room, used, parts = OF_FREE * free_memory(inputs.labels.device), 0, [[rows[0]]]
     for row in rows[1:]:
-        used += (needed := memory_of(row, of_view))
+        used += (needed := memory_of(row, inputs))
         if used > room:
             used = needed
             parts.append([])
@@ -86,14 +85,19 @@ def fitting(rows: Sequence[Row], inputs: StepInputs) -> Iterator[Sequence[Row]]:
     yield from parts
 
 
-def memory_of(row: Row, of_view: int) -> int:
-    """Return the bytes that a further row needs: parameters, gradients and momentum, and outputs of the trunk.
+def memory_of(row: Row, inputs: StepInputs) -> int:
+    """Return the bytes that a further row needs.
 
-    of_view: bytes of the trunk's output for a view, of which a step has two for each image beside the sampled ones.
+    These are its parameters, gradients and momentum, the trunk's outputs for the images that its steps have beside the
+    sampled ones, and its features of all images if they are computed together with those of other rows.
     """
+    entry, last = METHODS[row.parameters["method"]], row.epochs - 1
+    one = torch.zeros(1, dtype=torch.int64, device=inputs.labels.device)
     trained = sum(value.numel() * value.element_size() for value in row.network.parameters() if value.requires_grad)
-    around = METHODS[row.parameters["method"]].around(row.parameters, row.epochs - 1)
-    return 3 * trained + 2 * around * of_view
+    around = 2 * entry.around(row.parameters, last) * inputs.views.test(one).numel() * 4
+    swept = entry.swept(row.parameters, last) and not inputs.views.keeps_tests
+    features = inputs.features(row.network, one).numel() * 4 * len(inputs.labels) if swept else 0
+    return 3 * trained + around + features
 
 
 def _divided(asked: Sequence[Asked]) -> Iterator[list[Asked]]:

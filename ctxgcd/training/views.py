@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import Protocol
 
@@ -29,7 +30,13 @@ Asked = Sequence[tuple[Tensor, Draws]]  # image ids int64 [n] on the host, and t
 
 
 class Views(Protocol):
-    """A source of the trunk's outputs for images given by id."""
+    """A source of the trunk's outputs for images given by id.
+
+    keeps_tests: whether the output for a test view is computed once at most.
+    """
+
+    @property
+    def keeps_tests(self) -> bool: ...
 
     def pairs(self, groups: Asked, device: torch.device) -> Iterator[Tensor]:
         """Yield for each group two train views of each image [2n, ...]: the rows of view 1, then those of view 2."""
@@ -46,6 +53,8 @@ class Views(Protocol):
 
 class BankViews:
     """Cached views: two different views of each image (for V = 1, the same view twice). The trunk is not run."""
+
+    keeps_tests = True
 
     def __init__(self, bank: Tensor, test_view: Tensor) -> None:
         """bank: [V, N, ...], one image's views at bank[:, i]; test_view: [N + test images, ...].
@@ -92,7 +101,6 @@ class FreshViews:
         self.images_of_pass = images_of_pass(cropper)
         if cropper.device.type == "cpu":
             self.images_of_pass = min(self.images_of_pass, MOST_ON_CPU)
-        self.kept: Tensor | None = None
         self.known = torch.zeros(len(cropper.store), dtype=torch.bool)
 
     def pairs(self, groups: Asked, device: torch.device) -> Iterator[Tensor]:
@@ -118,10 +126,12 @@ class FreshViews:
         rows = self._passed(len(mine), lambda part: self.cropper.drawn_view(mine[part], numbers[part]), device)
         return self.processes.gather(rows, len(ids))
 
+    @property
+    def keeps_tests(self) -> bool:
+        return self.kept is not None
+
     @torch.no_grad()
     def test(self, ids: Tensor) -> Tensor:
-        if self.kept is None:
-            self.kept = self._place(self._made(ids[:1]))
         if self.kept is None:
             return self._made(ids).float()
         on_host = ids.cpu()
@@ -152,8 +162,10 @@ class FreshViews:
         assert made is not None
         return made
 
-    def _place(self, one: Tensor) -> Tensor | None:
-        """Return storage for rows like `one` of all images, or None if there is not enough space."""
+    @cached_property
+    def kept(self) -> Tensor | None:
+        """Storage for the trunk's outputs for all test views, or None if there is not enough space."""
+        one = self._made(torch.zeros(1, dtype=torch.int64, device=self.cropper.device))
         shape = (len(self.known), *one.shape[1:])
         size = one[0].numel() * one.element_size() * len(self.known)
         free = OF_FREE_MEMORY * torch.cuda.mem_get_info(one.device)[0] if one.device.type == "cuda" else IN_MEMORY

@@ -173,6 +173,23 @@ def test_a_row_that_is_behind_catches_up(
     assert all(equal(place.made(row, alone), place.made(row, tmp_path)) for row in rows)
 
 
+def test_test_views_that_are_not_kept_are_computed_once_an_epoch(
+    tmp_path: Path, place: Place, alone: Path, monkeypatch: pytest.MonkeyPatch, passed: list[int]
+) -> None:
+    """Neighbour lists and the margin of ORCA need the features of each row before each epoch."""
+    monkeypatch.setattr(views, "IN_MEMORY", 0)
+    monkeypatch.setattr(views, "ON_DISK", 0)
+    rows, computed = [FULL, f"{FULL}+delta=0.9"], []  # delta adds a constant, so their lists are equal
+    for part in ([FULL], rows):
+        before = len(passed)
+        assert place.together(part, tmp_path / str(len(part))) == []
+        computed.append(views.MOST_ON_CPU * len(passed[before:]))
+    assert equal(place.made(FULL, alone), place.made(FULL, tmp_path / "2"))
+    # The second row adds its predictions, of 24 images of D^u, 8 test images and the sample of D^u, and two images from
+    # which its memory is estimated, in passes of 16 images.
+    assert computed[1] - computed[0] == 32 + 16 + 32 + 2 * 16
+
+
 def test_rows_that_do_not_fit_train_in_a_second_part(
     tmp_path: Path, place: Place, alone: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
