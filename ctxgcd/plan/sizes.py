@@ -3,50 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import ceil
 from typing import Any
 
 from ctxgcd.benchmarks.readers.reader import store_bytes
 from ctxgcd.benchmarks.readers.registry import reader_of
 from ctxgcd.catalogue.entries import METHODS
 from ctxgcd.config import Benchmark, Images, completed
+from ctxgcd.plan.shapes import IN_MEMORY, ON_DISK, SHAPES, Shape, test_bytes
 from ctxgcd.plan.work import by_model, cached_views, classes_of
 
-IN_MEMORY, ON_DISK = 4 * 2**30, 64 * 2**30  # limits for the cached test views in training/views.py
 LINE = 80  # bytes per image in assignments.csv and predictions.csv together, including its path
 SAMPLE = 2000  # images in embeddings.npz
-
-
-@dataclass(frozen=True)
-class Shape:
-    """A backbone: its trunk returns (crop / stride)^2 + extra positions of `channels`, the backbone `dim` features."""
-
-    stride: int
-    extra: int
-    channels: int
-    dim: int
-    block: int  # parameters of one trained block
-
-    def values(self, crop: int, tail_blocks: int) -> int:
-        """Return the number of cached values per view: the trunk's output, or the feature if there is no tail."""
-        return (ceil(crop / self.stride) ** 2 + self.extra) * self.channels if tail_blocks else self.dim
-
-
-def _vit(patch: int, prefix: int, dim: int, vectors: int) -> Shape:
-    """Return the shape of a ViT. vectors: biases, norms and scales of a block, in units of `dim`."""
-    return Shape(stride=patch, extra=prefix, channels=dim, dim=dim, block=12 * dim**2 + vectors * dim)
-
-
-SHAPES = {
-    "vit_base_patch16_224.dino": _vit(16, prefix=1, dim=768, vectors=13),
-    "vit_small_patch14_dinov2.lvd142m": _vit(14, prefix=1, dim=384, vectors=15),
-    "vit_base_patch14_dinov2.lvd142m": _vit(14, prefix=1, dim=768, vectors=15),
-    "vit_small_patch14_reg4_dinov2.lvd142m": _vit(14, prefix=5, dim=384, vectors=15),
-    "vit_base_patch14_reg4_dinov2.lvd142m": _vit(14, prefix=5, dim=768, vectors=15),
-    "vit_small_patch16_dinov3.lvd1689m": _vit(16, prefix=5, dim=384, vectors=12),
-    "vit_base_patch16_dinov3.lvd1689m": _vit(16, prefix=5, dim=768, vectors=12),
-    "tf_efficientnet_lite0": Shape(stride=32, extra=0, channels=320, dim=1280, block=320 * 1280),
-}
 
 
 @dataclass(frozen=True)
@@ -86,7 +53,7 @@ def _of_model(shape: Shape, entry: Benchmark, images: Images, runs: list[dict[st
     scratch = [0]
     for p, own in zip(runs, weights, strict=True):
         if METHODS[p["method"]].trains:
-            test_view = every * shape.values(crop, p.get("tail_blocks", 0)) * (2 if p["precision"] == "bf16" else 4)
+            test_view = test_bytes(shape, images, p)
             in_file = not p["view_bank"] and IN_MEMORY < test_view <= ON_DISK
             scratch.append(2 * own + test_view * in_file)  # weights and momentum, to resume from
     return kept, sum(weights) + len(runs) * (every * LINE + sample), max(scratch)
