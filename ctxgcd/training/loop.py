@@ -51,7 +51,7 @@ def train_rows(rows: Sequence[Row], inputs: StepInputs) -> Iterator[Row]:
                     yield row
             if due := [row for row in rows if row.epoch_due == epoch]:
                 start = time.monotonic()
-                _train_epoch(due, inputs, epoch)
+                train_epoch_of(due, inputs, epoch)
                 for row in due:
                     row.seconds += (time.monotonic() - start) / len(due)
                     if row in logs and row.error is None:
@@ -61,11 +61,12 @@ def train_rows(rows: Sequence[Row], inputs: StepInputs) -> Iterator[Row]:
 
 def train_epoch(row: Row, inputs: StepInputs, epoch: int) -> None:
     """Train one epoch of a row; print the progress of a long epoch."""
-    _train_epoch([row], inputs, epoch)
+    train_epoch_of([row], inputs, epoch)
     _raise_error(row)
 
 
-def _train_epoch(rows: Sequence[Row], inputs: StepInputs, epoch: int) -> None:
+def train_epoch_of(rows: Sequence[Row], inputs: StepInputs, epoch: int) -> None:
+    """Train one epoch of rows in the same steps; an error ends the training of its row."""
     plans: dict[Row, Plan] = {}
     swept = _swept(rows, inputs, epoch)
     for row in rows:
