@@ -26,7 +26,7 @@ from ctxgcd.training.step_inputs import StepInputs
 from ctxgcd.training.views import FreshViews
 
 COUNT, ALONE = 16, 2  # rows that are trained together, and rows that are trained alone for the comparison
-STEPS, IMAGES = 2, 512  # of an epoch; the images from which neighbours are drawn
+IMAGES = 512  # from which neighbours are drawn
 KEPT = (
     0.9  # share of a row's neighbour lists that other rows may have too, so that two rows share 0.81 of their members
 )
@@ -66,25 +66,29 @@ def lists_of(images: int, k: int, number: int) -> Tensor:
 
 
 def begun(steps: Sequence[Step], folder: Path, device: torch.device) -> tuple[list[Row], StepInputs, int]:
-    """Return rows with their inputs, and an epoch of the phase, of which they train a few steps."""
-    rows, inputs = prepared_rows(steps, folder, max(IMAGES, STEPS * steps[0].p["batch_size"]), device)
+    """Return rows that have trained once, their inputs, and an epoch of the phase, of which they train a few steps."""
+    rows, inputs = prepared_rows(steps, folder, IMAGES, device)
     for number, row in enumerate(rows):
         row.measured_in = frozenset()  # do not measure the sizes of the loss terms
-        _shorten(row, number)
+        _shorten(row, number, count(device))
     epoch = max(step.p.get("T_warm", 0) for step in steps) if steps[0].context else 0
-    if device.type == "cuda":
-        train_epoch_of(rows, inputs, epoch)
+    train_epoch_of(rows, inputs, epoch)
     return rows, inputs, epoch
 
 
-def _shorten(row: Row, number: int) -> None:
+def count(device: torch.device) -> int:
+    """Return the number of steps of an epoch."""
+    return 1 if device.type == "cpu" else IMAGES // 128
+
+
+def _shorten(row: Row, number: int, steps: int) -> None:
     """Let a row train a few steps of an epoch, with neighbour lists that need no features of trained rows."""
     method: Any = row.method
     before = method.before_epoch
 
     def short(network: Any, look: Look) -> Plan:
         plan: Plan = before(network, look)
-        return replace(plan, steps=plan.steps[:STEPS])
+        return replace(plan, steps=plan.steps[:steps])
 
     method.before_epoch = short
     if k := row.parameters.get("k"):
@@ -94,7 +98,7 @@ def _shorten(row: Row, number: int) -> None:
 def _together(folder: Path, n: int, device: torch.device, context: bool, precision: str) -> float:
     """Return the seconds of one step of n rows."""
     rows, inputs, epoch = begun(steps_of(device, precision, context)[-n:], folder, device)
-    return timed(lambda: train_epoch_of(rows, inputs, epoch), device) / STEPS * n / len(rows)
+    return timed(lambda: train_epoch_of(rows, inputs, epoch), device) / count(device) * n / len(rows)
 
 
 def _alone(folder: Path, n: int, device: torch.device, context: bool, precision: str) -> float:
@@ -105,7 +109,7 @@ def _alone(folder: Path, n: int, device: torch.device, context: bool, precision:
         for row in rows:
             train_epoch(row, inputs, epoch)
 
-    return timed(work, device) / STEPS * n / len(rows)
+    return timed(work, device) / count(device) * n / len(rows)
 
 
 # Defined at module level, so that they can be pickled for the measuring processes.
@@ -151,9 +155,11 @@ def parts(device: torch.device) -> list[dict[str, Any]]:
             whole = timed(lambda: train_epoch_of(part, inputs, epoch), device)
             return 100 * (1 - clock.seconds["trunk"] / whole)
 
-        together, alone = rest(rows), rest(rows[2:3])
+        alone = rest(rows[2:3])
+        counts.clear()
+        together = rest(rows)
     asked = sum(step.views if step.p.get("k") else 2 * step.p["batch_size"] for step in steps)
-    computed = sum(counts[:STEPS]) / STEPS
+    computed = sum(counts) / len(counts)
     title = f"contextual step of {COUNT} rows"
     return [
         row_of(f"views of a {title}", device, "views", computed, asked, asked / computed, 0.0, COUNT),
