@@ -14,7 +14,7 @@ from ctxgcd.bench.pictures import packed_photographs
 from ctxgcd.bench.training import Step, epoch_of, plain_loop, prepared, step_of
 from ctxgcd.bench.work import row_of, timed
 from ctxgcd.training.loop import train_epoch
-from ctxgcd.training.views import FreshViews
+from ctxgcd.training.views import BankViews, FreshViews
 from ctxgcd.utils.files import write_rows
 
 BUDGET_COLUMNS = ["way", "part", "milliseconds", "views"]
@@ -43,7 +43,7 @@ class _ClockedCropper:
     """A cropper that measures the time of its train views."""
 
     def __init__(self, cropper: Any, clock: Clock) -> None:
-        self.cropper, self.train_view = cropper, clock.wrap("views", cropper.train_view)
+        self.cropper, self.drawn_view = cropper, clock.wrap("views", cropper.drawn_view)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.cropper, name)
@@ -73,11 +73,11 @@ def _ours(step: Step, folder: Path, images: int, device: torch.device, bank: boo
     (row, source), clock = prepared(step, folder, images, device, bank), Clock(device)
     epoch = epoch_of(step, row, source)
     views, method, [optimiser] = source.views, row.method, row.optimisers
-    if isinstance(views, FreshViews):
-        views.trunk = clock.wrap("trunk", views.trunk)  # type: ignore[assignment]
-        views.cropper = _ClockedCropper(views.cropper, clock)  # type: ignore[assignment]
-    else:
+    if isinstance(views, BankViews):
         views.pair = clock.wrap("views", views.pair)  # type: ignore[method-assign]
+    elif isinstance(views, FreshViews):
+        views.outputs = clock.wrap("trunk", views.outputs)  # type: ignore[method-assign]
+        views.cropper = _ClockedCropper(views.cropper, clock)  # type: ignore[assignment]
     method.losses = clock.wrap("forward and losses", method.losses)  # type: ignore[method-assign]
     optimiser.step = clock.wrap("optimiser", optimiser.step)  # type: ignore[method-assign]
     method.before_epoch = clock.wrap("neighbour lists", method.before_epoch)  # type: ignore[method-assign]

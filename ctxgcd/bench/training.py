@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from copy import deepcopy
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -18,7 +19,7 @@ from torchvision.transforms import transforms
 from ctxgcd.bench.pictures import AUGMENT, CROP, MEAN, STD, names, packed_photographs
 from ctxgcd.bench.work import Work, nothing, timed
 from ctxgcd.catalogue.entries import load
-from ctxgcd.config import read
+from ctxgcd.config import completed, read
 from ctxgcd.images.query_batches import query_batch
 from ctxgcd.images.store import open_store
 from ctxgcd.images.views import Cropper
@@ -89,7 +90,16 @@ def _labels(images: int, device: torch.device) -> Tensor:
 
 def prepared(step: Step, folder: Path, images: int, device: torch.device, bank: bool) -> tuple[Row, StepInputs]:
     """Return a run on `images` images, initialised as in train.run."""
+    [row], inputs = prepared_rows([step], folder, images, device, bank)
+    return row, inputs
+
+
+def prepared_rows(
+    steps: Sequence[Step], folder: Path, images: int, device: torch.device, bank: bool = False
+) -> tuple[list[Row], StepInputs]:
+    """Return runs that share their inputs, one for each step."""
     make_deterministic(device)
+    step = steps[0]
     precision, backbone = step.p["precision"], cut(_net(step, device), 1)
     if bank:
         tokens = torch.empty(BANK + 1, images, 197, backbone.dim, device=device).normal_()
@@ -99,10 +109,12 @@ def prepared(step: Step, folder: Path, images: int, device: torch.device, bank: 
         backbone = replace(backbone, trunk=compiled(backbone.trunk, CROP, precision, device))
         store = open_store(folder / "store.npz").to(device)
         views = FreshViews(Cropper(store, CROP, MEAN, STD, device), backbone, precision, folder)
-    method = load(step.p["method"])(step.p)
-    inputs = StepInputs(views, _labels(images, device), precision, 0)
-    network = method.network(backbone.tail, backbone.dim, inputs.old_classes).to(device)
-    return Row(method, network.eval(), folder / "last.pt", "bench", {}), inputs
+    inputs, rows = StepInputs(views, _labels(images, device), precision, 0), []
+    for each in steps:
+        method = load(each.p["method"])(completed(each.p))
+        network = method.network(deepcopy(backbone.tail), backbone.dim, inputs.old_classes).to(device)
+        rows.append(Row(method, network.eval(), folder / "last.pt", "bench", {}))
+    return rows, inputs
 
 
 def epoch_of(step: Step, row: Row, inputs: StepInputs) -> int:

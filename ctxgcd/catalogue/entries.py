@@ -91,6 +91,7 @@ class Entry:
         least: why `steps` is a lower bound without a finished run, or an empty string.
         around: (all values that the method reads, epoch) -> number of images that a step adds to its batch.
         looked_at: (values, epoch) -> number of train views of each training image that are computed before the epoch.
+        swept: (values, epoch) -> whether the method asks for the features of the training images' test views before it.
         head_values: (values, feature dimension) -> number of parameters of the heads without the classifier.
         more_epochs: values -> epochs of SimGCD with the cost of a stage, a teacher and gradients of the whole backbone.
         whole: whether prompts train in all blocks of a ViT, so that no output of the backbone can be cached.
@@ -119,6 +120,7 @@ class Entry:
     least: str = ""
     around: Callable[[Values, int], int] = lambda p, epoch: 0
     looked_at: Callable[[Values, int], int] = lambda p, epoch: 0
+    swept: Callable[[Values, int], bool] = lambda p, epoch: False
     head_values: Callable[[Values, int], int] = lambda p, dim: 0
     more_epochs: Callable[[Values], float] = lambda p: 0.0
     whole: bool = False
@@ -250,6 +252,11 @@ def _views_for_lists(p: Values, epoch: int) -> int:
     return int(p["neighbour_lists"] == "released" and epoch >= _context_start(p))
 
 
+def _swept_for_lists(p: Values, epoch: int) -> bool:
+    """Return whether the neighbour lists are computed from the features of the test views."""
+    return bool(p["neighbour_lists"] == "paper" and epoch >= _context_start(p))
+
+
 def _fault_of_full(p: Values) -> str:
     if fault := _fault_of_simgcd(p):
         return fault
@@ -361,6 +368,7 @@ METHODS = {
         in_groups=True,
         around=_neighbours,
         looked_at=_views_for_lists,
+        swept=_swept_for_lists,
         head_values=projector_values,
         fault=_fault_of_full,
         too_few=_too_few_for_full,
@@ -410,6 +418,7 @@ METHODS = {
         published={"orca": "orca"},
         in_groups=True,
         looked_at=_test_pass,
+        swept=lambda p, epoch: True,
     ),
     "xcon": Entry(
         label="XCon",
@@ -432,6 +441,7 @@ METHODS = {
         steps=xcon_steps,
         least="the steps of an epoch depend on the largest subset, which is known from a finished run",
         around=lambda p, epoch: p["experts"] * p["expert_batch"],
+        swept=lambda p, epoch: epoch == 0,
         head_values=lambda p, dim: (1 + p["experts"]) * dino_head_values(p, dim),
         fault=fault_of_xcon,
         too_few=too_few_for_xcon,
@@ -448,6 +458,7 @@ METHODS = {
         in_groups=True,
         around=concept_images,
         looked_at=_test_pass,
+        swept=lambda p, epoch: True,
         head_values=dino_head_values,
         fault=fault_of_dccl,
     ),

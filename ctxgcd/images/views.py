@@ -44,13 +44,13 @@ class Cropper:
         rows = reach + tops[:, None]
         return self._normalised(self.gathered(ids, rows, columns))
 
-    def train_view(self, ids: Tensor, drawn: Draws, own: slice = slice(None)) -> Tensor:
-        """Return a random crop of the whole image and a flip with p = 0.5, drawn independently for every image.
+    def train_view(self, ids: Tensor, drawn: Draws) -> Tensor:
+        """Return a random crop of the whole image and a flip with p = 0.5, drawn independently for every image."""
+        return self.drawn_view(ids, drawn.crop(len(ids)))
 
-        own: the views to compute. Random numbers are drawn for all images, so that the views do not depend on `own`.
-        """
-        draws = drawn.crop(len(ids))[own]
-        ids = ids[own].to(self.store.pixels.device)
+    def drawn_view(self, ids: Tensor, draws: Tensor) -> Tensor:
+        """Return the train views for the numbers of `Draws.crop`, float64 [b, 3]."""
+        ids = ids.to(self.store.pixels.device)
         draws = draws.to(ids.device, non_blocking=True)
         tops = (draws[:, 0] * (self.store.heights[ids] - self.crop + 1)).long()
         lefts = (draws[:, 1] * (self.store.widths[ids] - self.crop + 1)).long()

@@ -71,12 +71,21 @@ def extract_view_bank(
 
 def batches(n: int, cropper: Cropper) -> Iterator[Tensor]:
     """Yield the ids 0 to n-1, int64 on the device, in batches for one forward pass."""
-    on_cpu = max(1, CPU_PIXELS // cropper.crop**2)
-    yield from torch.arange(n, device=cropper.device).split(on_cpu if cropper.device.type == "cpu" else CUDA_IMAGES)
+    yield from torch.arange(n, device=cropper.device).split(images_of_pass(cropper))
+
+
+def images_of_pass(cropper: Cropper) -> int:
+    """Return the number of images for one forward pass."""
+    return max(1, CPU_PIXELS // cropper.crop**2) if cropper.device.type == "cpu" else CUDA_IMAGES
 
 
 def outputs(module: nn.Module, views: Iterator[Tensor], precision: str, device: torch.device) -> Iterator[Tensor]:
-    """Yield a module's outputs for batches of its input in order, [b, ...], in the dtype of the cache.
+    """Yield a module's outputs for batches of its input in order, [b, ...], in the dtype of the cache."""
+    return (kept(rows, precision) for rows in passes(module, views, precision, device))
+
+
+def passes(module: nn.Module, views: Iterator[Tensor], precision: str, device: torch.device) -> Iterator[Tensor]:
+    """Yield a module's outputs for batches of its input in order, [b, ...], as computed in this precision.
 
     On a CPU, each of torch's threads computes whole batches, in a pool: a pass of few images hardly gains from a second
     thread, and the main thread returns its memory after every layer. The results are equal to the last bit.
@@ -85,7 +94,7 @@ def outputs(module: nn.Module, views: Iterator[Tensor], precision: str, device: 
     @torch.no_grad()
     def output(batch: Tensor) -> Tensor:
         with computing(precision, device):
-            return kept(module(batch), precision)
+            return module(batch)
 
     threads = torch.get_num_threads()
     if device.type != "cpu":

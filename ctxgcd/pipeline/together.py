@@ -1,7 +1,8 @@
-"""`snakemake together TARGET...`: runs of one benchmark and seed are trained in one process, one after the other.
+"""`snakemake together TARGET...`: runs of one benchmark and seed are trained in one process.
 
-A process spends seconds on imports, which is much of a short training. The jobs keep the runs in the run cache, and the
-normal call copies them from there.
+Runs with new views through the same trunk share its forward passes, which are most of their cost; other runs train one
+after the other and save the imports, which take seconds. The jobs keep the runs in the run cache, and the normal call
+copies them from there.
 """
 
 from __future__ import annotations
@@ -19,11 +20,12 @@ from ctxgcd.pipeline.identity import short_hash
 from ctxgcd.pipeline.paths import TOGETHER
 from ctxgcd.pipeline.resolve import resolve
 from ctxgcd.pipeline.runs import Run
+from ctxgcd.pipeline.trunk import by_trunk
 from ctxgcd.pipeline.why import cached, difference
 from ctxgcd.utils.files import write_text
 
 RULE = "train_together"
-MOST = 10  # runs of one job
+MOST = 10  # runs of one job, unless they share the trunk
 CALLED = "CTXGCD_TOGETHER"  # the targets of a call of `together`, whose process then makes jobs and no targets
 
 
@@ -62,12 +64,18 @@ def unfinished(params: Params, runs: Iterable[Run], results: Path = Path()) -> l
 
 
 def divided(params: Params, runs: Sequence[Run], cores: int) -> list[list[Run]]:
-    """Divide runs into jobs of one benchmark, seed and number of threads, of about equal size.
+    """Divide runs into jobs of one benchmark, seed and number of threads.
 
-    A job has at most MOST runs, and fewer if there are few runs for the number of cores.
+    Runs that share the trunk are one job. The others are divided into jobs of about equal size: of at most MOST runs,
+    and of fewer if there are few runs for the number of cores.
     """
     most = max(1, min(MOST, len(runs) // cores))
-    return [part for group in _groups(params, runs) for part in _parts(group, most)]
+    jobs = []
+    for group in _groups(params, runs):
+        by = by_trunk([resolve(params, run.benchmark, run.row, run.seed) for run in group])
+        jobs += [[group[place] for place in places] for places in by if len(places) > 1]
+        jobs += _parts([group[places[0]] for places in by if len(places) == 1], most)
+    return jobs
 
 
 def threads(params: Params, runs: Sequence[Run]) -> int:

@@ -13,6 +13,7 @@ from ctxgcd.pipeline.rows import parse_row
 from ctxgcd.pipeline.runs import Run
 from ctxgcd.plan.lines import KEPT, TO_TRAIN, Line, plan
 from ctxgcd.plan.rates import VARIABLE, measured
+from ctxgcd.plan.shared import Together, total, trained_together
 from ctxgcd.plan.sizes import disk_of
 from ctxgcd.plan.work import images_in
 from ctxgcd.utils.files import write_rows
@@ -22,6 +23,8 @@ COLUMNS += ["peak_memory_mb", "peak_device_memory_mb", "memory_from"]
 LISTED = ["benchmark", "row", "seeds", "done", "to train", "million views", "device hours", "views/s", "from"]
 SUMMED = ["benchmark", "runs", "done", "to train", "million views", "device hours"]
 SUMMED += ["store GB", "cached GB", "results GB", "scratch GB", "host MiB", "device MiB"]
+SHARED = ["benchmark", "runs that share", "alone: million views", "device hours"]
+SHARED += ["together: million views", "device hours", "of alone"]
 UNKNOWN, AT_LEAST = "?", ">="
 
 
@@ -32,7 +35,9 @@ def write_plan(params: Params, runs: Iterable[Run], out: Path) -> str:
         return "These targets need no run."
     lines = plan(params, runs, measured(params))
     write_rows(out, COLUMNS, map(_row, lines))
-    return "\n".join([*_listed(lines), "", *_summed(params, lines), "", *_notes(lines, out)])
+    shared = trained_together(params, lines)
+    parts = [_listed(lines), _summed(params, lines), *[_shared(shared)] * bool(shared), _notes(lines, out)]
+    return "\n\n".join("\n".join(part) for part in parts)
 
 
 def _row(line: Line) -> dict[str, Any]:
@@ -86,6 +91,23 @@ def _sum(params: Params, benchmark: str, lines: list[Line]) -> list[float | None
     views, hours = sum(line.views for line in lines) / 1e6, sum(line.hours for line in lines)
     host, device = _largest(line.memory.host for line in runs), _largest(line.memory.device for line in runs)
     return [len(runs), len(runs) - len(to_train), len(to_train), views, hours, *sizes, host, device]
+
+
+def _shared(benchmarks: list[Together]) -> list[str]:
+    """Return one line per benchmark with its cost if each run is trained alone, and with `snakemake together`."""
+    table = []
+    for one in [*benchmarks, total(benchmarks)] if len(benchmarks) > 1 else benchmarks:
+        views = [f"{cost.views / 1e6:,.1f}" for cost in (one.alone, one.least, one.most)]
+        hours = [_hours(cost.hours) for cost in (one.alone, one.least, one.most)]
+        share = [f"{cost.views / one.alone.views:.0%}" for cost in (one.least, one.most)]
+        spans = [" - ".join(pair) for pair in (views[1:], hours[1:], share)]
+        table.append([one.benchmark, str(one.sharing), views[0], hours[0], *spans])
+    return [
+        "Runs with new views of the same backbone, seed and batches, trained by `snakemake together`:",
+        *_aligned(SHARED, table, texts=1),
+        "From - to: if all rows of a step have the same neighbour images, and if they have none in common. Tail and",
+        "heads of each further row are not counted (`make bench` measures them).",
+    ]
 
 
 def _added(values: Iterable[float | None]) -> float | None:

@@ -10,9 +10,9 @@ from ctxgcd.benchmarks.readers.registry import reader_of
 from ctxgcd.catalogue.entries import METHODS
 from ctxgcd.config import Benchmark, Images, completed
 from ctxgcd.models.shapes import SHAPES, Shape
+from ctxgcd.plan.outputs import IN_MEMORY, ON_DISK, test_bytes
 from ctxgcd.plan.work import by_model, cached_views, classes_of
 
-IN_MEMORY, ON_DISK = 4 * 2**30, 64 * 2**30  # limits for the cached test views in training/views.py
 LINE = 80  # bytes per image in assignments.csv and predictions.csv together, including its path
 SAMPLE = 2000  # images in embeddings.npz
 
@@ -54,7 +54,7 @@ def _of_model(shape: Shape, entry: Benchmark, images: Images, runs: list[dict[st
     scratch = [0]
     for p, own in zip(runs, weights, strict=True):
         if METHODS[p["method"]].trains:
-            test_view = every * shape.values(crop, p.get("tail_blocks", 0)) * (2 if p["precision"] == "bf16" else 4)
+            test_view = test_bytes(shape, images, p)
             in_file = not p["view_bank"] and IN_MEMORY < test_view <= ON_DISK
             scratch.append(2 * own + test_view * in_file)  # weights and momentum, to resume from
     return kept, sum(weights) + len(runs) * (every * LINE + sample), max(scratch)

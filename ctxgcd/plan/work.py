@@ -13,6 +13,7 @@ from ctxgcd.config import Benchmark, Images, completed
 from ctxgcd.pipeline.classes import k_of
 from ctxgcd.pipeline.identity import ESTIMATED
 from ctxgcd.pipeline.paths import Features
+from ctxgcd.plan.outputs import keeps_tests
 
 NOTHING: Mapping[str, Any] = {}
 
@@ -21,7 +22,8 @@ NOTHING: Mapping[str, Any] = {}
 class Work:
     """Number of views through the backbone (with a view bank: its tail); for k-means, of distances in all restarts.
 
-    baseline and contextual: train views of the epochs without and with context terms; test: views of the evaluation.
+    baseline and contextual: train views of the epochs without and with context terms; test: views of the evaluation,
+    also before epochs if the trunk's outputs for the test views are too large to be kept.
     """
 
     baseline: int = 0
@@ -51,6 +53,8 @@ def classes_of(entry: Benchmark, p: dict[str, Any]) -> int:
 def work_of(images: Images, classes: int, p: dict[str, Any], known: Mapping[str, Any] = NOTHING) -> Work:
     """Return the work of a run with parameters `p`: two views per image and step, and one test view per image.
 
+    If the outputs for the test views are not kept, a method that looks at them before an epoch adds one per image.
+
     The train views that a method computes before an epoch are counted with the context terms. A stage, a teacher and
     gradients through the whole backbone are counted as the views that SimGCD computes in the same time.
 
@@ -63,10 +67,11 @@ def work_of(images: Images, classes: int, p: dict[str, Any], known: Mapping[str,
     around = [images_around(p, epoch) for epoch in range(p["epochs"])]
     more = entry.more_epochs(completed(p))
     looked_at = sum(entry.looked_at(completed(p), epoch) for epoch in range(p["epochs"]))
+    swept = 0 if keeps_tests(images, p) else sum(entry.swept(completed(p), epoch) for epoch in range(p["epochs"]))
     return Work(
         baseline=round(2 * steps * batch * (around.count(0) + more)),
         contextual=2 * steps * sum(batch + more for more in around if more) + looked_at * images.train,
-        test=images.train + images.test,
+        test=images.train + images.test + swept * images.train,
     )
 
 

@@ -6,6 +6,7 @@ import ctypes
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 import torch
 from torch import nn
@@ -58,6 +59,14 @@ def compiled(trunk: nn.Module, crop: int, precision: str, device: torch.device) 
         )
         return trunk
     return made  # type: ignore[return-value]
+
+
+def free_memory(device: torch.device) -> int:
+    """Return the free memory of a device in bytes."""
+    if device.type == "cuda":
+        return int(torch.cuda.mem_get_info(device)[0])
+    lines = Path("/proc/meminfo").read_text(encoding="utf-8").splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith("MemAvailable")) * 1024
 
 
 TAKEN = "CTXGCD_TAKEN_DEVICES"  # passes the locked devices to the other processes of a training

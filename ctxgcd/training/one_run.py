@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     import torch
 
     from ctxgcd.training.processes import Processes
+    from ctxgcd.training.train import Asked
 
 
 @dataclass(frozen=True)
@@ -89,23 +90,26 @@ class OneRun:
         return True
 
     def train(self, split: pd.DataFrame, device: torch.device, processes: Processes) -> None:
-        """Train the run and keep it in the run cache.
+        """Train the run and keep it in the run cache. Raises UserError as `asked`, or if the training diverges."""
+        from ctxgcd.training.train import run_one
+
+        run_one(self.asked(split), split, device, processes)
+
+    def asked(self, split: pd.DataFrame) -> Asked:
+        """Return what the training of the run needs.
 
         Raises UserError if the split has too few images for it, or if a package is missing.
         """
         from ctxgcd.methods.build import method_of
-        from ctxgcd.training.train import run
+        from ctxgcd.training.train import Asked
 
         check_installed(self.parameters)
         check_split(self.parameters, split)
-        run(
+        return Asked(
             self.parameters,
-            method=method_of(self.parameters),
-            split=split,
-            files=self.files,
-            state=self.state,
-            device=device,
-            processes=processes,
+            method_of(self.parameters),
+            self.files,
+            self.state,
             about={"identity": self.identity, "split_sha256": self.split_hash, "code": self.code.hash},
             provenance={"true_code": self.code.true_hash, "modules": self.code.modules},
         )

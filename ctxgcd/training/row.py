@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -31,7 +32,7 @@ from ctxgcd.training.term_sizes import shares
 from ctxgcd.utils.files import write_rows
 
 
-@dataclass
+@dataclass(eq=False)
 class Row:
     """One run's state.
 
@@ -42,6 +43,7 @@ class Row:
         seconds, steps: time and steps of the training so far, including its stage.
         title: prefix of progress lines.
         about: hashes that identify this run; the checkpoint of another run is refused.
+        error: why the training of the row has ended early, or None.
     """
 
     method: Method
@@ -53,6 +55,7 @@ class Row:
     shares: list[dict[str, Any]] = field(default_factory=list)
     seconds: float = 0.0
     steps: int = 0
+    error: UserError | None = None
 
     def __post_init__(self) -> None:
         self.parameters = self.method.p
@@ -63,6 +66,19 @@ class Row:
     def epochs(self) -> int:
         epochs: int = self.parameters["epochs"]
         return epochs
+
+    @property
+    def epoch_due(self) -> int | None:
+        """Return the next epoch, or None if the training has ended."""
+        return len(self.history) if self.error is None and len(self.history) < self.epochs else None
+
+    @contextmanager
+    def ending(self) -> Iterator[None]:
+        """Keep a UserError as the error of this row."""
+        try:
+            yield
+        except UserError as error:
+            self.error = error.with_traceback(None)  # whose frames would keep the tensors of the step
 
     def begin(self, look: Look) -> Plan:
         """Set the learning rates of an epoch and return the plan of its steps."""

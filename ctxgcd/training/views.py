@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import shutil
 import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import Protocol
 
@@ -13,6 +15,7 @@ from torch import Tensor
 
 from ctxgcd.images.views import Cropper
 from ctxgcd.models.backbone import Backbone
+from ctxgcd.models.features import images_of_pass, passes
 from ctxgcd.models.precision import kept
 from ctxgcd.training.processes import ALONE, Processes
 from ctxgcd.utils.seeding import Draws
@@ -20,14 +23,23 @@ from ctxgcd.utils.seeding import Draws
 # Limits, in bytes, for caching the trunk's output of the test view: in memory (on a GPU: of its free memory), else in a
 # file (and at most half of the free disk). A larger output is computed again whenever it is needed.
 IN_MEMORY, OF_FREE_MEMORY, ON_DISK, OF_FREE_DISK = 4 * 2**30, 0.25, 64 * 2**30, 0.5
-BATCH = 128  # images per forward pass in evaluation
+BATCH = 128  # images per forward pass of the tail in evaluation
+MOST_ON_CPU = 16  # images per forward pass of the trunk; more small images would only fill up the last pass
+
+Asked = Sequence[tuple[Tensor, Draws]]  # image ids int64 [n] on the host, and the draws of their views
 
 
 class Views(Protocol):
-    """A source of the trunk's outputs for images given by id."""
+    """A source of the trunk's outputs for images given by id.
 
-    def pair(self, ids: Tensor, drawn: Draws) -> Tensor:
-        """Return two train views of each image [2b, ...]: the rows of view 1, then those of view 2."""
+    keeps_tests: whether the output for a test view is computed once at most.
+    """
+
+    @property
+    def keeps_tests(self) -> bool: ...
+
+    def pairs(self, groups: Asked, device: torch.device) -> Iterator[Tensor]:
+        """Yield for each group two train views of each image [2n, ...]: the rows of view 1, then those of view 2."""
         ...
 
     def train(self, ids: Tensor, drawn: Draws) -> Tensor:
@@ -42,6 +54,8 @@ class Views(Protocol):
 class BankViews:
     """Cached views: two different views of each image (for V = 1, the same view twice). The trunk is not run."""
 
+    keeps_tests = True
+
     def __init__(self, bank: Tensor, test_view: Tensor) -> None:
         """bank: [V, N, ...], one image's views at bank[:, i]; test_view: [N + test images, ...].
 
@@ -49,7 +63,11 @@ class BankViews:
         """
         self.bank, self.test_view = bank, test_view
 
+    def pairs(self, groups: Asked, device: torch.device) -> Iterator[Tensor]:
+        return (self.pair(sent(ids, device), drawn) for ids, drawn in groups)
+
     def pair(self, ids: Tensor, drawn: Draws) -> Tensor:
+        """Return two views of each image [2b, ...]: the rows of view 1, then those of view 2."""
         views, draws = len(self.bank), drawn.kept(len(ids))
         first = (draws[0] * views).long()
         second = (first + 1 + (draws[1] * (views - 1)).long()) % views
@@ -69,8 +87,9 @@ class BankViews:
 class FreshViews:
     """A new crop and flip every time; the trunk's output for the test view is cached if it fits in memory.
 
-    Several processes divide the train views and gather the trunk's output. Each process computes the requested test
-    views, which the caller divides.
+    The trunk computes a fixed number of images in each pass, so that an image's output does not depend on how many
+    others there are. Several processes divide the train views and gather the trunk's output. Each process computes the
+    requested test views, which the caller divides.
     """
 
     def __init__(
@@ -79,21 +98,40 @@ class FreshViews:
         """folder: cache folder for the test view's output if it is too large for the memory."""
         self.cropper, self.trunk, self.processes = cropper, backbone.trunk, processes
         self.precision, self.folder = precision, folder
-        self.kept: Tensor | None = None
+        self.images_of_pass = images_of_pass(cropper)
+        if cropper.device.type == "cpu":
+            self.images_of_pass = min(self.images_of_pass, MOST_ON_CPU)
         self.known = torch.zeros(len(cropper.store), dtype=torch.bool)
 
-    def pair(self, ids: Tensor, drawn: Draws) -> Tensor:
-        return torch.cat([self.train(ids, drawn) for _ in range(2)])
+    def pairs(self, groups: Asked, device: torch.device) -> Iterator[Tensor]:
+        """Yield the pairs of each group. A view of several groups (the same crop of an image) is computed once."""
+        asked = [(ids, drawn.crop(len(ids))) for ids, drawn in groups for _ in range(2)]
+        views = torch.cat([torch.cat([ids[:, None], draws], dim=1) for ids, draws in asked])
+        unique, place = torch.unique(views, dim=0, return_inverse=True)
+        made = self.outputs(unique[:, 0].long(), unique[:, 1:], device)
+        *others, last = place.split([2 * len(ids) for ids, _ in groups])
+        for part in others:
+            yield made[sent(part, device)]
+        rows = made[sent(last, device)]
+        del made  # its memory is free while the last group is used
+        yield rows
 
-    @torch.no_grad()
     def train(self, ids: Tensor, drawn: Draws) -> Tensor:
+        return self.outputs(ids, drawn.crop(len(ids)), ids.device)
+
+    def outputs(self, ids: Tensor, draws: Tensor, device: torch.device) -> Tensor:
+        """Return the trunk's outputs for the train views with these numbers, [n, ...] on the device."""
         own = self.processes.share(len(ids))
-        return self.processes.gather(self.trunk(self.cropper.train_view(ids, drawn, own)), len(ids))
+        mine, numbers = sent(ids[own], device), sent(draws[own], device)
+        rows = self._passed(len(mine), lambda part: self.cropper.drawn_view(mine[part], numbers[part]), device)
+        return self.processes.gather(rows, len(ids))
+
+    @property
+    def keeps_tests(self) -> bool:
+        return self.kept is not None
 
     @torch.no_grad()
     def test(self, ids: Tensor) -> Tensor:
-        if self.kept is None:
-            self.kept = self._place(self._made(ids[:1]))
         if self.kept is None:
             return self._made(ids).float()
         on_host = ids.cpu()
@@ -104,10 +142,30 @@ class FreshViews:
         return self.kept[ids.to(self.kept.device)].to(ids.device).float()
 
     def _made(self, ids: Tensor) -> Tensor:
-        return kept(self.trunk(self.cropper.test_view(ids)), self.precision)
+        rows = self._passed(len(ids), lambda part: self.cropper.test_view(ids[part]), ids.device)
+        return kept(rows, self.precision)
 
-    def _place(self, one: Tensor) -> Tensor | None:
-        """Return storage for rows like `one` of all images, or None if there is not enough space."""
+    def _passed(self, n: int, view: Callable[[Tensor], Tensor], device: torch.device) -> Tensor:
+        """Return the trunk's outputs for views 0 to n-1 [n, ...], in passes of equal size.
+
+        The last view is repeated to fill up the last pass.
+
+        view: positions int64 [b] on the device -> views [b, 3, crop, crop].
+        """
+        size, done = self.images_of_pass, 0
+        positions = torch.arange(-(-n // size) * size, device=device).clamp(max=n - 1)
+        made: Tensor | None = None
+        for rows in passes(self.trunk, map(view, positions.split(size)), self.precision, device):
+            made = rows.new_empty(n, *rows.shape[1:]) if made is None else made
+            made[done : done + size] = rows[: n - done]
+            done += size
+        assert made is not None
+        return made
+
+    @cached_property
+    def kept(self) -> Tensor | None:
+        """Storage for the trunk's outputs for all test views, or None if there is not enough space."""
+        one = self._made(torch.zeros(1, dtype=torch.int64, device=self.cropper.device))
         shape = (len(self.known), *one.shape[1:])
         size = one[0].numel() * one.element_size() * len(self.known)
         free = OF_FREE_MEMORY * torch.cuda.mem_get_info(one.device)[0] if one.device.type == "cuda" else IN_MEMORY
@@ -118,3 +176,9 @@ class FreshViews:
             # A file without a name, which is deleted when the process ends.
             return torch.from_numpy(np.memmap(tempfile.TemporaryFile(dir=self.folder), dtype, "w+", shape=shape))
         return None
+
+
+def sent(values: Tensor, device: torch.device) -> Tensor:
+    """Return values of the host on the device, copied asynchronously."""
+    on_host = device.type == "cuda" and values.device.type == "cpu"
+    return (values.pin_memory() if on_host else values).to(device, non_blocking=True)

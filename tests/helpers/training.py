@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ from ctxgcd.models.network import Network
 from ctxgcd.training import loop
 from ctxgcd.training.row import Row
 from ctxgcd.training.step_inputs import StepInputs
-from ctxgcd.training.views import BankViews
+from ctxgcd.training.views import Asked, BankViews
 from ctxgcd.utils.seeding import Draws
 from tests.helpers.params import values
 
@@ -58,6 +59,9 @@ class Recorder:
     def __init__(self, inner: BankViews, stop_at: int | None = None) -> None:
         self.inner, self.stop_at = inner, stop_at
         self.calls: list[tuple[Tensor, Tensor]] = []
+
+    def pairs(self, groups: Asked, device: torch.device) -> Iterator[Tensor]:
+        return (self.pair(ids, drawn) for ids, drawn in groups)
 
     def pair(self, ids: Tensor, drawn: Draws) -> Tensor:
         if len(self.calls) == self.stop_at:

@@ -18,7 +18,8 @@ from ctxgcd.training import checkpoint
 from tests.helpers.places import PROGRAMS, ROOT
 
 RUN_FILES = ("Snakefile", "params.yaml", "profiles", "workflow", "ctxgcd")
-TIMES = ("seconds", "training_seconds", "steps_per_second", "peak_memory_mb")  # of a run, not of its numbers
+# What a run cost, not its numbers; `together` if its times are a share.
+TIMES = ("seconds", "training_seconds", "steps_per_second", "peak_memory_mb", "together")
 
 
 def fresh_copy(folder: Path, source: Path = ROOT) -> Path:

@@ -10,7 +10,7 @@ from pathlib import Path
 import torch
 from run_bench import prepare
 
-from ctxgcd.bench import clusters, training
+from ctxgcd.bench import clusters, shared, training
 from ctxgcd.bench.budget import budget
 from ctxgcd.bench.gpu import kernels, utilisation
 from ctxgcd.bench.work import WORK_COLUMNS, bench
@@ -30,9 +30,10 @@ def main() -> None:
         raise UserError("no CUDA device is visible to torch; run this on a machine with a GPU (`make bench` on a CPU)")
     prepare(arguments)
     device, out, start = torch.device("cuda"), arguments.out, time.monotonic()
-    rows = bench([*training.works(device), clusters.WORKS[0]], out / "steps.csv", arguments.scale, device)
+    works = [*training.works(device), *shared.works(device), clusters.WORKS[0]]
+    rows = bench(works, out / "steps.csv", arguments.scale, device)
     rows += utilisation(rows, device, torch.cuda.get_device_name(device))
-    rows += budget(out / "budget.csv", device)
+    rows += budget(out / "budget.csv", device) + shared.parts(device)
     write_rows(out / "steps.csv", WORK_COLUMNS, rows)
     waits = kernels(out / "kernels.txt", device)
     facts = environment(device) | {"commit": commit(), "waits": waits, "seconds": round(time.monotonic() - start)}

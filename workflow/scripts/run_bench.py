@@ -9,7 +9,7 @@ from pathlib import Path
 import pandas as pd
 import torch
 
-from ctxgcd.bench import clusters, pictures, training
+from ctxgcd.bench import clusters, pictures, shared, training
 from ctxgcd.bench.budget import budget
 from ctxgcd.bench.work import WORK_COLUMNS, bench
 from ctxgcd.errors import UserError
@@ -38,14 +38,14 @@ def main() -> None:
     arguments = parser.parse_args()
     prepare(arguments)
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    works = [*training.works(device), *clusters.WORKS, *pictures.WORKS]
+    works = [*training.works(device), *shared.works(device), *clusters.WORKS, *pictures.WORKS]
     wanted = [work for work in works if arguments.only in work.name]
     if not wanted:
         raise UserError(f"no benchmark name contains '{arguments.only}'; run without --only to see all names")
     out = arguments.out
     rows = bench(wanted, out / "steps.csv", arguments.scale, device)
     if not arguments.only:
-        rows += budget(out / "budget.csv", device)
+        rows += budget(out / "budget.csv", device) + shared.parts(device)
         write_rows(out / "steps.csv", WORK_COLUMNS, rows)
         cost_against_n(pd.read_csv(out / "steps.csv"), out / "cost_against_n.png")
         step_budget(pd.read_csv(out / "budget.csv"), out / "step_budget.png")

@@ -1,11 +1,9 @@
-"""Train several runs of one benchmark and seed in one process, one after the other, and keep them in the run cache."""
+"""Train several runs of one benchmark and seed in one process and keep them in the run cache."""
 
 from __future__ import annotations
 
 import argparse
-import gc
 import json
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -44,24 +42,11 @@ def main() -> None:
 def _train(runs: Sequence[OneRun], split_file: Path) -> None:
     # Imported here, because these imports take seconds, and finished runs need none of them.
     from ctxgcd.benchmarks.split_file import read_split
-    from ctxgcd.training.checkpoint import TrainedElsewhere, owned
     from ctxgcd.training.devices import borrowed_devices
-    from ctxgcd.training.processes import ALONE
+    from ctxgcd.training.shared import train_together
 
-    split, failed = read_split(split_file), []
     with borrowed_devices(1) as [device]:
-        for one in runs:
-            row = one.parameters["row"]
-            try:
-                with owned(one.state, patience=0):
-                    if not one.finished():  # another process may have finished it
-                        one.train(split, device, ALONE)
-            except TrainedElsewhere as error:
-                print(f"skipped {row}: {error}", flush=True)
-            except UserError as error:
-                print(f"error: {error}", file=sys.stderr, flush=True)
-                failed.append(row)
-            gc.collect()
+        failed = train_together(runs, read_split(split_file), device)
     if failed:
         of = "{benchmark}, seed {seed},".format(**runs[0].parameters)
         raise UserError(f"{counted(len(failed), 'run')} of {of} failed: {', '.join(failed)}; finished runs are kept")

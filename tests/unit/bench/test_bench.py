@@ -11,12 +11,14 @@ import pytest
 import torch
 from PIL import Image
 
+from ctxgcd.bench import shared
 from ctxgcd.bench.budget import Clock
 from ctxgcd.bench.gpu import flops_of_view, utilisation
 from ctxgcd.bench.pictures import jpegs
 from ctxgcd.bench.training import Step, step_of, works
 from ctxgcd.bench.work import WORK_COLUMNS, Work, bench, nothing
 from ctxgcd.errors import UserError
+from ctxgcd.pipeline.trunk import by_trunk
 from ctxgcd.plots.bench import cost_against_n, step_budget
 from tests.helpers.places import ROOT
 
@@ -71,6 +73,25 @@ def test_steps_have_the_papers_batches_on_a_gpu(monkeypatch: pytest.MonkeyPatch)
     names = [work.name for work in works(CPU)]
     assert len(names) == len(set(names))
     assert {"training step, contextual phase, exact, float32", "checkpoint write"} <= set(names)
+
+
+@pytest.mark.parametrize(("device", "queries"), [("cpu", {1, 2, 4}), ("cuda", {4, 6, 12, 16})])
+def test_sixteen_rows_share_the_trunk(monkeypatch: pytest.MonkeyPatch, device: str, queries: set[int]) -> None:
+    monkeypatch.chdir(ROOT)
+    rows = [step.p for step in shared.steps_of(torch.device(device), "float32", context=True)]
+    assert by_trunk(rows) == [list(range(16))]
+    assert {p["neighbour_images"] // p["k"] for p in rows if "k" in p} == queries
+    assert len({str(p) for p in rows}) == 16
+
+
+def test_lists_of_two_rows_share_four_fifths_of_their_members() -> None:
+    one, other = (shared.lists_of(400, 9, number) for number in (0, 1))
+    places = torch.arange(400)[:, None]
+    for lists in (one, other):
+        assert lists.min() == 0
+        assert lists.max() == 399
+        assert not (lists == places).any()
+    assert (one == other).float().mean() == pytest.approx(0.81, abs=0.02)
 
 
 @pytest.mark.slow

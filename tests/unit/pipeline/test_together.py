@@ -22,6 +22,23 @@ def test_each_job_has_some_runs_of_one_seed(params: Params, cores: int, sizes: l
     assert all(len({run.seed for run in job}) == 1 for job in jobs)
 
 
+def test_runs_that_share_the_trunk_are_one_job(params: Params) -> None:
+    """Those with new views and the same batches: on ImageNet-1K XCon has its own, and PromptCAL has its own trunk."""
+    shared = [
+        "gcd",
+        "simgcd",
+        "orca",
+        "full-paper",
+        "full-paper-without-n",
+        *(f"full-paper+k={k}" for k in range(4, 12)),
+    ]
+    others = ["kmeans", "xcon", "promptcal", "simgcd+batch_size=512", "gcd+view_bank=2", "gcd+precision=float32"]
+    runs = [Run("imagenet_1k", row, 0) for row in (*others, *shared)]
+    jobs = together.divided(params, runs, 64)
+    assert sorted(run for job in jobs for run in job) == sorted(runs)
+    assert sorted(run.row for job in jobs for run in job if len(job) > 1) == sorted(shared)
+
+
 def test_a_job_has_one_benchmark_and_one_number_of_threads(params: Params) -> None:
     """The number of threads determines the order of sums, which is part of a run."""
     runs = [Run(b, row, 0) for row in ("simgcd", "simgcd+threads=3", "full-paper") for b in ("fashion", "cub")]

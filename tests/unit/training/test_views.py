@@ -10,15 +10,17 @@ import torch
 from torch import Tensor, nn
 
 from ctxgcd.images.store import Store
-from ctxgcd.images.views import Cropper
+from ctxgcd.images.views import CPU, Cropper
 from ctxgcd.methods.full import Full
-from ctxgcd.models.backbone import Backbone
+from ctxgcd.models import weights
+from ctxgcd.models.backbone import Backbone, cut
 from ctxgcd.models.network import Network
 from ctxgcd.training import loop, views
 from ctxgcd.training.row import Row
 from ctxgcd.training.step_inputs import StepInputs
-from ctxgcd.training.views import BankViews, FreshViews
-from ctxgcd.utils.seeding import Stream, generator
+from ctxgcd.training.views import MOST_ON_CPU, BankViews, FreshViews
+from ctxgcd.utils.seeding import Counted, Draws, Stream, generator
+from tests.helpers.models import LITE, randomised
 from tests.helpers.training import ABOUT, CLASSES, parameters
 
 torch.set_num_threads(1)
@@ -69,10 +71,42 @@ def fresh_views(cropper: Cropper, folder: Path, precision: str = "float32") -> F
 def test_fresh_views_are_two_draws_of_the_cropper(cropper: Cropper, tmp_path: Path) -> None:
     ids, stream = torch.tensor([5, 0, 5, 299]), Stream(generator(3, "views"))
     expected = torch.cat([cropper.train_view(ids, stream) for _ in range(2)]).flatten(1)
-    rows = fresh_views(cropper, tmp_path).pair(ids, Stream(generator(3, "views")))
+    [rows] = fresh_views(cropper, tmp_path).pairs([(ids, Stream(generator(3, "views")))], CPU)
     assert torch.equal(rows, expected)
     assert not torch.equal(rows[:4], rows[4:])
     assert not torch.equal(rows[0], rows[2])  # one draw per image, also for repeated images
+
+
+def test_an_image_does_not_depend_on_the_number_of_others(cropper: Cropper, tmp_path: Path) -> None:
+    """With an EfficientNet, whose convolutions round differently for other numbers of images."""
+    net = randomised(weights.build(LITE, 8)).eval().requires_grad_(False)
+    fresh, ids = FreshViews(cropper, cut(net, 1), "float32", tmp_path), torch.arange(2, 23)
+    few, many = (fresh.train(ids[:n], Counted.of_step([ids[:n]], 0, "views", 0, 0)[0]) for n in (3, len(ids)))
+    assert torch.equal(few, many[:3])
+    assert torch.equal(fresh.test(ids[4:7]), fresh.test(ids)[4:7])
+
+
+def test_views_of_several_groups_are_computed_once(cropper: Cropper, tmp_path: Path) -> None:
+    fresh, passed = fresh_views(cropper, tmp_path), []
+    fresh.trunk = lambda images: passed.append(len(images)) or images.flatten(1)  # type: ignore[assignment]
+    ids = torch.arange(100)
+
+    def groups() -> list[tuple[Tensor, Draws]]:
+        """Two rows with the same sampled images, and neighbours of which 12 of 20 are the same."""
+        return [
+            group
+            for first in (0, 8)
+            for around in [ids[first : first + 20]]
+            for group in (
+                (ids, Stream(generator(3, "views"))),
+                (around, *Counted.of_step([around], 0, "counted_views", 0, 0)),
+            )
+        ]
+
+    found = list(fresh.pairs(groups(), CPU))
+    assert sum(passed) == 256  # 2 * (100 + 28)
+    for rows, group in zip(found, groups(), strict=True):
+        assert torch.equal(rows, next(fresh.pairs([group], CPU)))
 
 
 SIZE = 300 * 192  # values of all test views
@@ -101,7 +135,7 @@ def test_cached_test_views_are_computed_once(cropper: Cropper, tmp_path: Path) -
     fresh.trunk = lambda images: passed.append(len(images)) or images.flatten(1)  # type: ignore[assignment]
     for _ in range(3):
         fresh.test(torch.arange(280))
-    assert sum(passed) == 1 + 280  # the first image determines the size of the rows
+    assert passed == [MOST_ON_CPU] * (1 + 18)  # the first image determines the size of the rows
 
 
 @pytest.mark.slow
