@@ -27,9 +27,7 @@ from ctxgcd.training.views import FreshViews
 
 COUNT, ALONE = 16, 2  # rows that are trained together, and rows that are trained alone for the comparison
 IMAGES = 512  # from which neighbours are drawn
-KEPT = (
-    0.9  # share of a row's neighbour lists that other rows may have too, so that two rows share 0.81 of their members
-)
+KEPT = 0.9  # share of a row's lists that other rows may have too, so that two rows share 0.81 of their members
 
 
 def steps_of(device: torch.device, precision: str, context: bool) -> list[Step]:
