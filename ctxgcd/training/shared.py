@@ -78,8 +78,8 @@ def fitting(rows: Sequence[Row], inputs: StepInputs) -> Iterator[Sequence[Row]]:
     if len(parts) > 1:
         sizes = ", ".join(str(len(part)) for part in parts)
         print(
-            f"{counted(len(rows), 'row')} train in {len(parts)} parts ({sizes} rows), because further rows of a part "
-            f"may use {room / 1e9:.1f} GB, {OF_FREE:.0%} of the free memory",
+            f"{counted(len(rows), 'row')} train in {len(parts)} parts ({sizes} rows), because together they need more "
+            f"than {room / 1e9:.1f} GB, {OF_FREE:.0%} of the free memory",
             flush=True,
         )
     yield from parts

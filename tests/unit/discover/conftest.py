@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Iterator
+import sys
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from ctxgcd.cli.command import main
 from tests.helpers.discovery import Place, make_place
 
 
@@ -51,3 +53,19 @@ def mine(place: Place, out: Path) -> Iterator[Path]:
     """A copy of the results."""
     yield (copy := place.copied(out, "mine"))
     shutil.rmtree(copy)
+
+
+@pytest.fixture
+def refused_call(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Callable[..., str]:
+    """A function that calls ctxgcd with these words in `tmp_path` and returns what it prints when it refuses them."""
+
+    def call(*words: str) -> str:
+        monkeypatch.chdir(tmp_path)
+        monkeypatch.setattr(sys, "argv", ["ctxgcd", *words])
+        with pytest.raises(SystemExit, match=r"^2$"):
+            main()
+        return capsys.readouterr().err
+
+    return call

@@ -8,6 +8,7 @@ import re
 import shlex
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -35,23 +36,14 @@ from tests.helpers.places import ENVIRONMENT
     ],
 )
 def test_commands_refuse(
-    out: Path,
-    tmp_path: Path,
-    words: list[str],
-    problem: str,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    out: Path, tmp_path: Path, words: list[str], problem: str, refused_call: Callable[..., str]
 ) -> None:
     for name in ("empty", "photos", "broken", "damaged"):
         (tmp_path / name).mkdir()
     (tmp_path / "broken/x.jpg").write_bytes(b"\xff\xd8\xff")
     (tmp_path / "damaged/model.pt").write_bytes(b"x")
     (tmp_path / "out").symlink_to(out)
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "argv", ["ctxgcd", *words])
-    with pytest.raises(SystemExit, match=r"^2$"):
-        main()
-    assert re.search(problem, capsys.readouterr().err.splitlines()[-1])
+    assert re.search(problem, refused_call(*words).splitlines()[-1])
 
 
 def test_invalid_arguments_are_refused_before_torch_is_loaded(tmp_path: Path) -> None:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from ctxgcd import api
-from ctxgcd.cli.command import main
 from ctxgcd.errors import UserError
 from tests.helpers.discovery import HEAD, KNOWN, Place, edited, images, predictions
 from tests.helpers.refusals import error_of
@@ -160,17 +159,7 @@ def test_a_table_without_changes_is_refused(mine: Path) -> None:
     ],
 )
 def test_words_that_are_refused(
-    mine: Path,
-    tmp_path: Path,
-    words: list[str],
-    problem: str,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    mine: Path, tmp_path: Path, words: list[str], problem: str, refused_call: Callable[..., str]
 ) -> None:
     (tmp_path / "mine.csv").write_text(HEAD)
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "argv", ["ctxgcd", "label", str(mine), *words])
-    with pytest.raises(SystemExit, match=r"^2$"):
-        main()
-    assert capsys.readouterr().err.startswith(f"error: {problem}")
-    assert not (mine / "corrections.csv").exists()
+    assert refused_call("label", str(mine), *words).startswith(f"error: {problem}")

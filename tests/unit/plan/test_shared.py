@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from ctxgcd.config import Images, Params, parse
+from ctxgcd.config import Images, Params
 from ctxgcd.pipeline.resolve import resolve
 from ctxgcd.pipeline.runs import Run
 from ctxgcd.plan import rates
@@ -16,6 +16,7 @@ from ctxgcd.plan.plan import write_plan
 from ctxgcd.plan.rates import Measured
 from ctxgcd.plan.shared import bounds, trained_together
 from ctxgcd.plan.work import Work, work_of
+from tests.unit.plan.conftest import shortened
 
 NOTHING = Measured([], {}, None)
 DEMO = Images(train=2000, test=500)
@@ -25,14 +26,7 @@ EVERY = DEMO.train + DEMO.test
 @pytest.fixture
 def fresh(committed: dict[str, Any]) -> Params:
     """fashion with new views of a ViT: 15 steps of 128 images in each of 8 epochs, context terms from epoch 2."""
-    own = {"tail": "blocks", "view_bank": 0, "epochs": 8, "backbone": "dino_vitb16", "crop": 224, "resize": 256}
-    committed["protocols"]["fashion"] |= own
-    methods = committed["benchmarks"]["fashion"]["methods"]
-    methods["simgcd"]["teacher_warmup_epochs"] = 3
-    methods["full"] |= {"T_warm": 2, "neighbour_images": 64}
-    committed["rows_of"] = {}
-    del committed["seeds_of"]["fashion"]
-    return parse(committed)
+    return shortened(committed, view_bank=0, backbone="dino_vitb16", crop=224, resize=256)
 
 
 def test_sampled_views_are_computed_once(fresh: Params) -> None:

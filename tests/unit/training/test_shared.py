@@ -19,6 +19,7 @@ from ctxgcd.images.pack import pack
 from ctxgcd.models import weights
 from ctxgcd.models.backbone import VitTrunk
 from ctxgcd.pipeline import code
+from ctxgcd.pipeline.possible import missing_package
 from ctxgcd.pipeline.resolve import resolve
 from ctxgcd.training import checkpoint, shared, views
 from ctxgcd.training.one_run import OneRun
@@ -44,6 +45,10 @@ ROWS = [
     "full-released+k=4+neighbour_images=12+T_warm=1",
     "gcd+head_dim=32+semi_kmeans_restarts=2",
     "orca",
+    "rsplus+first_drop=2+second_drop=3+ramp_epochs=2",
+    "unoplus+warmup_epochs=1+projector_width=16+projection_dim=8",
+    *["dccl+warmup_epochs=1+ramp_epochs=1+min_similarity=0.9+head_dim=32+semi_kmeans_restarts=2"]
+    * (not missing_package("dccl")),
 ]
 
 
