@@ -57,8 +57,8 @@ def _train(one: OneRun, split: Path, devices: str, first: bool, out: Path) -> No
     from ctxgcd.training.term_sizes import summary
 
     count = int(devices) if METHODS[one.parameters["method"]].trains else 1
-    with owned(one.state) if first else nullcontext():
-        if first and one.give(out):  # another process has finished it
+    with owned(one.state, patience=None) if first else nullcontext():
+        if first and one.give(out):  # another process has finished it meanwhile
             return
         with borrowed_devices(count) as held, started(held) as (processes, device):
             one.train(read_split(split), device, processes)

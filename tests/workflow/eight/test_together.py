@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import platform
 import shutil
 from pathlib import Path
 
@@ -47,7 +49,7 @@ def test_runs_trained_in_one_process_are_those_of_single_trainings(done: Project
     with owned(state):
         first = another.call("--cores", "1", "--keep-going", "together", diverges, *TARGETS)
     sentence = f"error: 1 run of {OWN}, seed 0, failed: simgcd+lr=1e30; finished runs are kept"
-    refused(first, "skipped gcd: another process trains the run", sentence)
+    refused(first, f"skipped gcd: process {os.getpid()} on {platform.node()} (", sentence)
     assert first.jobs["train_together"] == 3  # two runs of cifar10 share the trunk
     assert {path.parent.name.partition("-")[2] for path in another.folder.glob("work/runs/*/finished")} == {
         row for _, row, _ in RUNS
