@@ -1,4 +1,4 @@
-"""`snakemake together TARGET...`: runs of one benchmark and seed are trained in one process.
+"""`snakemake together TARGET...`: runs of one benchmark and seed are trained in one job.
 
 Runs with new views through the same trunk share its forward passes, which are most of their cost; other runs train one
 after the other and save the imports, which take seconds. The jobs keep the runs in the run cache, and the normal call

@@ -28,6 +28,7 @@ from ctxgcd.methods.step import Batch, Look, Plan, means, weighted
 from ctxgcd.models.network import TailNetwork
 from ctxgcd.models.precision import computing
 from ctxgcd.training import checkpoint
+from ctxgcd.training.processes import ProcessEnded
 from ctxgcd.training.term_sizes import shares
 from ctxgcd.utils.files import write_rows
 
@@ -74,9 +75,11 @@ class Row:
 
     @contextmanager
     def ending(self) -> Iterator[None]:
-        """Keep a UserError as the error of this row."""
+        """Keep a UserError as the error of this row, except that of another process, which ends all rows."""
         try:
             yield
+        except ProcessEnded:
+            raise
         except UserError as error:
             self.error = error.with_traceback(None)  # whose frames would keep the tensors of the step
 

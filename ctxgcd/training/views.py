@@ -164,18 +164,26 @@ class FreshViews:
 
     @cached_property
     def kept(self) -> Tensor | None:
-        """Storage for the trunk's outputs for all test views, or None if there is not enough space."""
+        """Storage for the trunk's outputs for all test views, or None if the first process has not enough space."""
         one = self._made(torch.zeros(1, dtype=torch.int64, device=self.cropper.device))
         shape = (len(self.known), *one.shape[1:])
-        size = one[0].numel() * one.element_size() * len(self.known)
-        free = OF_FREE_MEMORY * torch.cuda.mem_get_info(one.device)[0] if one.device.type == "cuda" else IN_MEMORY
-        if size <= free:
+        place = self.processes.from_first(
+            self._place(one[0].numel() * one.element_size() * len(self.known), one.device)
+        )
+        if place == "memory":
             return one.new_empty(shape)
-        if size <= min(ON_DISK, OF_FREE_DISK * shutil.disk_usage(self.folder).free):
+        if place == "disk":
             dtype = np.float16 if one.dtype == torch.float16 else np.float32
             # A file without a name, which is deleted when the process ends.
             return torch.from_numpy(np.memmap(tempfile.TemporaryFile(dir=self.folder), dtype, "w+", shape=shape))
         return None
+
+    def _place(self, size: int, device: torch.device) -> str:
+        """Return where there is space for this many bytes: memory, disk, or an empty string."""
+        free = OF_FREE_MEMORY * torch.cuda.mem_get_info(device)[0] if device.type == "cuda" else IN_MEMORY
+        if size <= free:
+            return "memory"
+        return "disk" if size <= min(ON_DISK, OF_FREE_DISK * shutil.disk_usage(self.folder).free) else ""
 
 
 def sent(values: Tensor, device: torch.device) -> Tensor:

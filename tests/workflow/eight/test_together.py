@@ -1,4 +1,4 @@
-"""Runs trained in one process: equal to single trainings, cached, and copied by the normal call."""
+"""Runs trained in one job: equal to single trainings, cached, and copied by the normal call."""
 
 from __future__ import annotations
 
@@ -19,10 +19,11 @@ TARGETS = [f"{folder_of(run)}/metrics.json" for run in RUNS]
 
 def test_demo_has_a_job_for_some_runs_of_each_seed(tmp_path: Path) -> None:
     project = fresh(tmp_path / "project", tmp_path / "nothing")
-    result = project.call("-n", "--cores", "2", "together", "demo")
+    result = project.call("-n", "-p", "--cores", "2", "together", "demo", "--set-resources", "train_together:gpu=2")
     assert result.code == 0, result.output
     made = {"weights": 1, "manifest": 1, "split": 1, "image_store": 1, "features": 2}
     assert {rule: count for rule, count in result.jobs.items() if rule != "total"} == made | {"train_together": 5}
+    assert result.output.count(" --devices 2 ") == 5
     assert not (project.folder / "results").exists()
 
 
@@ -38,7 +39,7 @@ def test_the_default_is_all_tables(tiny: Project) -> None:
     assert "train" not in result.jobs
 
 
-def test_runs_trained_in_one_process_are_those_of_single_trainings(done: Project, another: Project) -> None:
+def test_runs_trained_in_one_job_are_those_of_single_trainings(done: Project, another: Project) -> None:
     """Together with a run that diverges, which is named, and one that another process trains, which is skipped."""
     held = another.folder / folder_of(BESIDE[1])
     state = another.folder / f"work/runs/{json.loads((held / 'run.json').read_text())['identity']}-gcd"
