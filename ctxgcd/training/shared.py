@@ -1,4 +1,4 @@
-"""Training of several runs in one job; rows with the same trunk share its forward passes."""
+"""Training of several runs in one job; rows with the same views share what they are made from."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ctxgcd.catalogue.entries import METHODS
 from ctxgcd.errors import UserError
 from ctxgcd.methods.method import Method
 from ctxgcd.names import counted
-from ctxgcd.pipeline.trunk import by_trunk
+from ctxgcd.pipeline.trunk import grouped, views_of
 from ctxgcd.training.checkpoint import TrainedElsewhere, owned
 from ctxgcd.training.devices import free_memory
 from ctxgcd.training.one_run import OneRun
@@ -32,13 +32,13 @@ def train_together(
 ) -> list[str]:
     """Train runs of one benchmark and seed and keep them in the run cache; return the rows that failed.
 
-    Rows with the same trunk are trained in the same steps, the others one after another. A run that another call trains
+    Rows with the same views are trained in the same steps, the others one after another. A run that another call trains
     is skipped with a line; the error of a row that failed is printed, and the others are trained.
 
     processes: processes that share the work. The first one decides which runs are trained, prints and returns the rows.
     """
     failed: list[str] = []
-    for places in by_trunk([one.parameters for one in runs]):
+    for places in grouped([one.parameters for one in runs], views_of):
         with ExitStack() as locks:
             held = _held([(place, runs[place]) for place in places], split, locks, failed) if processes.first else {}
             asked = {runs[place].asked(split): place for place in processes.from_first(list(held))}

@@ -64,11 +64,19 @@ class BankViews:
         self.bank, self.test_view = bank, test_view
 
     def pairs(self, groups: Asked, device: torch.device) -> Iterator[Tensor]:
-        return (self.pair(sent(ids, device), drawn) for ids, drawn in groups)
+        """Yield the pairs of each group. Equal pairs, as those of the sampled images of several rows, are read once."""
+        asked = [(ids, drawn.kept(len(ids))) for ids, drawn in groups]
+        keys = [b"".join(values.numpy().tobytes() for values in each) for each in asked]
+        read: dict[bytes, Tensor] = {}
+        for place, ((ids, draws), key) in enumerate(zip(asked, keys, strict=True)):
+            rows = read.pop(key) if key in read else self._pair(sent(ids, device), draws)
+            if key in keys[place + 1 :]:
+                read[key] = rows
+            yield rows
 
-    def pair(self, ids: Tensor, drawn: Draws) -> Tensor:
+    def _pair(self, ids: Tensor, draws: Tensor) -> Tensor:
         """Return two views of each image [2b, ...]: the rows of view 1, then those of view 2."""
-        views, draws = len(self.bank), drawn.kept(len(ids))
+        views = len(self.bank)
         first = (draws[0] * views).long()
         second = (first + 1 + (draws[1] * (views - 1)).long()) % views
         return self._kept(torch.cat([first, second]), ids.repeat(2))
