@@ -13,10 +13,12 @@ def is_child_process() -> bool:
 
 
 def count_of(devices: str) -> int:
-    """Return the number of processes of a training. Raises UserError unless it is a positive integer."""
-    if not devices.isdecimal() or devices == "0":
+    """Return the number of processes of a training: one per device, also if none is needed because the run is cached.
+
+    Raises UserError unless `devices` is an integer from 0.
+    """
+    if not devices.isdecimal():
         raise UserError(
-            f"the resource gpu of this training is {devices}; give the number of processes, at least 1 (one per GPU, "
-            "or on a CPU)"
+            f"the resource gpu of this training is {devices}; give the number of processes (one per GPU, or on a CPU)"
         )
-    return int(devices)
+    return max(1, int(devices))

@@ -22,7 +22,7 @@ rule train:
         "../envs/ctxgcd.yaml"
     threads: lambda w: JOBS.run(**w)["threads"]
     resources:
-        gpu=1,
+        gpu=lambda w: JOBS.gpus(**w),
     params:
         parameters=lambda w: json.dumps(JOBS.run(**w)),
         code=lambda w: JOBS.code(w.benchmark, w.row),

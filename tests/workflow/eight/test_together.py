@@ -58,9 +58,10 @@ def test_runs_trained_in_one_job_are_those_of_single_trainings(done: Project, an
     assert not list(another.folder.glob(f"results/runs/{OWN}/*/seed0"))
 
     shutil.rmtree(another.folder / "work/imports")
-    second = another.call("--cores", "1", *TARGETS)
+    second = another.call("--cores", "1", "-p", *TARGETS)
     assert second.code == 0, second.output
     assert second.output.count("this run is already finished; copied from work/runs/") == len(RUNS) - 1
+    assert second.output.count("--devices 0") == len(RUNS) - 1  # copying needs no GPU
     alone, together = results(done.folder), results(another.folder)
     own = [name for name in alone if name.startswith(tuple(f"{folder_of(run)}/" for run in RUNS))]
     assert len(own) == 9 * len(RUNS)
