@@ -14,6 +14,7 @@ from PIL import Image
 from ctxgcd.bench import shared
 from ctxgcd.bench.budget import Clock
 from ctxgcd.bench.gpu import flops_of_view, utilisation
+from ctxgcd.bench.neighbours import recorded
 from ctxgcd.bench.pictures import jpegs
 from ctxgcd.bench.training import Step, step_of, works
 from ctxgcd.bench.work import WORK_COLUMNS, Work, bench, nothing
@@ -75,7 +76,7 @@ def test_steps_have_the_papers_batches_on_a_gpu(monkeypatch: pytest.MonkeyPatch)
     assert {"training step, contextual phase, exact, float32", "checkpoint write"} <= set(names)
 
 
-@pytest.mark.parametrize(("device", "queries"), [("cpu", {1, 2, 4}), ("cuda", {4, 6, 12, 16})])
+@pytest.mark.parametrize(("device", "queries"), [("cpu", {1, 2, 4}), ("cuda", {4, 6, 12})])
 def test_sixteen_rows_share_the_trunk(monkeypatch: pytest.MonkeyPatch, device: str, queries: set[int]) -> None:
     monkeypatch.chdir(ROOT)
     rows = [step.p for step in shared.steps_of(torch.device(device), "float32", context=True)]
@@ -84,14 +85,26 @@ def test_sixteen_rows_share_the_trunk(monkeypatch: pytest.MonkeyPatch, device: s
     assert len({str(p) for p in rows}) == 16
 
 
-def test_lists_of_two_rows_share_four_fifths_of_their_members() -> None:
-    one, other = (shared.lists_of(400, 9, number) for number in (0, 1))
-    places = torch.arange(400)[:, None]
-    for lists in (one, other):
-        assert lists.min() == 0
-        assert lists.max() == 399
-        assert not (lists == places).any()
-    assert (one == other).float().mean() == pytest.approx(0.81, abs=0.02)
+@pytest.mark.parametrize("lists", shared.LISTS)
+@pytest.mark.parametrize("device", ["cpu", "cuda"])
+def test_rows_have_the_recorded_neighbours_of_their_k(
+    monkeypatch: pytest.MonkeyPatch, device: str, lists: str
+) -> None:
+    monkeypatch.chdir(ROOT)
+    rows = {step.p["row"]: step.p for step in shared.steps_of(torch.device(device), "float32", context=True)}
+    found = recorded(lists, rows["full-paper"]["batch_size"])
+    assert set(found) == {row for row, p in rows.items() if "k" in p}
+    for step in range(shared.STEPS):
+        for row, steps in found.items():
+            k = rows[row]["k"]
+            queries = steps[step].view(-1, k)
+            assert len(queries) == rows[row]["neighbour_images"] // k
+            assert all(len(images.unique()) == k for images in queries)
+            other = found["full-paper"][step].view(-1, rows["full-paper"]["k"])
+            assert torch.equal(queries[:, 0], other[: len(queries), 0])  # rows draw the same queries
+        of_step = torch.cat([steps[step] for steps in found.values()]).unique()
+        assert torch.equal(of_step, torch.arange(len(of_step)))
+        assert len(of_step) <= shared.IMAGES
 
 
 @pytest.mark.slow
