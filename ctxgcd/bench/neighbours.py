@@ -11,8 +11,10 @@ import pandas as pd
 import torch
 from torch import Tensor
 
+from ctxgcd.config import read
 from ctxgcd.methods.build import method_of
 from ctxgcd.methods.method import Method
+from ctxgcd.pipeline.resolve import resolve
 from ctxgcd.training import checkpoint
 from ctxgcd.training.one_run import OneRun
 from ctxgcd.training.processes import ALONE
@@ -20,17 +22,21 @@ from ctxgcd.training.train import _loaded
 
 FILE = Path(__file__).with_name("neighbours.csv")
 COLUMNS = ("benchmark", "row", "batch_size", "step", "images")
+BENCHMARK = "cub"  # its batches are used
 # Batches of a CPU are smaller. Their neighbours have about the same share in a batch, and rows with another k share
 # about the same share of their queries, as with the paper's values.
 SMALL = {"batch_size": 16, "neighbour_images": 16}
-SMALL_K = {10: 4, 20: 8, 30: 16}
+SMALL_K = {8: 4, 10: 4, 20: 8, 30: 16}
 STEPS = 2
-SHORTER = re.compile(r"\+(epochs|T_warm|teacher_warmup_epochs)=\d+")  # rows are recorded without the length of their training
+SHORTER = re.compile(
+    r"\+(epochs|T_warm|teacher_warmup_epochs)=\d+"
+)  # rows are recorded without the length of their training
 
 
-def smaller(p: dict[str, Any]) -> dict[str, Any]:
-    """Return the parameters of a row with the batches of a CPU."""
-    return {**p, **SMALL, **({"k": SMALL_K[p["k"]]} if "k" in p else {})}
+def parameters(row: str, small: bool) -> dict[str, Any]:
+    """Return the parameters of a row with the batches of a benchmark; small: with those of a CPU."""
+    p = resolve(read(Path("params.yaml")), BENCHMARK, row, 0)
+    return {**p, **SMALL, **({"k": SMALL_K[p["k"]]} if "k" in p else {})} if small else p
 
 
 def recorded(benchmark: str, batch_size: int) -> dict[str, list[Tensor]]:
@@ -57,12 +63,14 @@ def record(one: OneRun, split: pd.DataFrame) -> Iterator[dict[str, Any]]:
     backbone, inputs = _loaded(asked, split.sort_values("id"), device, ALONE)
     assert isinstance(asked.method, Method)
     network = asked.method.network(backbone.tail, backbone.dim, inputs.old_classes)
-    network.load_state_dict(checkpoint.load(finished / "final.pt", "ctxgcd-model")["network"])
-    for p in (one.parameters, smaller(one.parameters)):
+    network.load_state_dict(checkpoint.load(finished / "finished" / "final.pt", "ctxgcd-model")["network"])
+    row = SHORTER.sub("", one.parameters["row"])
+    for small in (False, True):
+        of_batch = parameters(row, small)
+        p = one.parameters | {name: of_batch[name] for name in ("batch_size", "neighbour_images", "k")}
         method = method_of(p)
         assert isinstance(method, Method)
         plan = method.before_epoch(network.eval(), inputs.look(network, p["epochs"] - 1))
         for number, step in enumerate(plan.steps[:STEPS]):
             images = " ".join(map(str, step["neighbours"].ids.tolist()))
-            row = SHORTER.sub("", p["row"])
             yield dict(zip(COLUMNS, (p["benchmark"], row, p["batch_size"], number, images), strict=True))

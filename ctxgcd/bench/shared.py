@@ -13,14 +13,12 @@ import torch
 from torch import Tensor
 
 from ctxgcd.bench.budget import Clock
-from ctxgcd.bench.neighbours import STEPS, recorded, smaller
+from ctxgcd.bench.neighbours import STEPS, parameters, recorded
 from ctxgcd.bench.pictures import packed_photographs
 from ctxgcd.bench.training import PHOTOGRAPHS, Step, prepared_rows
 from ctxgcd.bench.work import Work, row_of, timed
-from ctxgcd.config import read
 from ctxgcd.methods.step import Group, Look, Plan
 from ctxgcd.models.precision import has_bf16
-from ctxgcd.pipeline.resolve import resolve
 from ctxgcd.training.loop import train_epoch, train_epoch_of
 from ctxgcd.training.row import Row
 from ctxgcd.training.step_inputs import StepInputs
@@ -43,9 +41,8 @@ def steps_of(device: torch.device, precision: str, context: bool) -> list[Step]:
 
     They have the paper's batch sizes on a GPU, and smaller ones on a CPU.
     """
-    params = read(Path("params.yaml"))
-    runs = [{**resolve(params, "cub", row, 0), "precision": precision} for row in ROWS]
-    return [Step(smaller(p) if device.type == "cpu" else p, context) for p in runs]
+    small = device.type == "cpu"
+    return [Step({**parameters(row, small), "precision": precision}, context) for row in ROWS]
 
 
 def begun(steps: Sequence[Step], folder: Path, device: torch.device, lists: str) -> tuple[list[Row], StepInputs, int]:
