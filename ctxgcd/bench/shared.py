@@ -32,6 +32,7 @@ OTHERS = {"lambda_n": (0.3, 0.5, 0.7), "lambda_c": (0.1, 0.5, 0.7), "k": (20, 30
 ROWS = ["gcd", "simgcd", "full-released", "full-mended", *(f"full-paper{ending}" for ending in ENDINGS)]
 ROWS += [f"full-paper+{name}={value}" for name, values in OTHERS.items() for value in values]
 assert len(ROWS) == COUNT
+COMPARED = ("full-paper", "full-released", "full-mended")
 MEASURED = ("simgcd", "full-paper")  # rows that are trained alone, for those without and with neighbours
 IMAGES = PHOTOGRAPHS  # at least the number of different neighbours in a step
 
@@ -45,18 +46,26 @@ def steps_of(device: torch.device, precision: str, context: bool) -> list[Step]:
     return [Step({**parameters(row, small), "precision": precision}, context) for row in ROWS]
 
 
-def begun(steps: Sequence[Step], folder: Path, device: torch.device, lists: str) -> tuple[list[Row], StepInputs, int]:
+Begun = tuple[list[Row], StepInputs, int]
+
+
+def begun(steps: Sequence[Step], folder: Path, device: torch.device, lists: str) -> Begun:
     """Return rows that have trained once, their inputs, and an epoch of the phase, of which they train a few steps.
 
     lists: the benchmark whose recorded neighbours the rows have.
     """
+    rows, inputs, epoch = _untrained(steps, folder, device, lists)
+    train_epoch_of(rows, inputs, epoch)
+    return rows, inputs, epoch
+
+
+def _untrained(steps: Sequence[Step], folder: Path, device: torch.device, lists: str) -> Begun:
     rows, inputs = prepared_rows(steps, folder, IMAGES, device)
     around = recorded(lists, steps[0].p["batch_size"])
     for step, row in zip(steps, rows, strict=True):
         row.measured_in = frozenset()  # do not measure the sizes of the loss terms
         _shorten(row, around.get(step.p["row"]), count(device))
     epoch = max(step.p.get("T_warm", 0) for step in steps) if steps[0].context else 0
-    train_epoch_of(rows, inputs, epoch)
     return rows, inputs, epoch
 
 
@@ -140,6 +149,32 @@ def parts(device: torch.device) -> list[dict[str, Any]]:
             found.append(row_of(views, device, "views", computed, asked, asked / computed, 0.0, COUNT))
             found.append(row_of(rest, device, "%", together, alone, alone / together, 0.0, COUNT))
     return found
+
+
+def differences(device: torch.device) -> list[dict[str, Any]]:
+    """Return how far the weights of rows that take contextual steps together are from those of each row alone.
+
+    On a GPU, rounding may depend on the other rows. Neighbour lists and pseudo labels amplify it, so few steps from one
+    state are compared. `ours` is the largest difference of a weight, as a percentage of the largest change of a weight.
+    """
+    steps = [step for step in steps_of(device, _precision(device), context=True) if step.p["row"] in COMPARED]
+    with TemporaryDirectory() as name:
+        _photographs(Path(name), 0)
+        rows, inputs, epoch = _untrained(steps, Path(name), device, LISTS[0])
+        start = [_weights(row) for row in rows]
+        train_epoch_of(rows, inputs, epoch)
+        difference = change = 0.0
+        for row, step, before in zip(rows, steps, start, strict=True):
+            [alone], inputs, epoch = _untrained([step], Path(name), device, LISTS[0])
+            train_epoch(alone, inputs, epoch)
+            difference = max(difference, float((_weights(row) - _weights(alone)).abs().max()))
+            change = max(change, float((_weights(alone) - before).abs().max()))
+    of = f"weights of {len(rows)} rows after {count(device)} steps together and alone"
+    return [row_of(of, device, "%", 100 * difference / change, 100.0, difference / change, 0.0, len(rows))]
+
+
+def _weights(row: Row) -> Tensor:
+    return torch.cat([value.detach().flatten().double() for value in row.network.parameters()])
 
 
 def _measured(steps: Sequence[Step], folder: Path, device: torch.device, lists: str) -> tuple[float, float, float]:

@@ -33,7 +33,7 @@ def main() -> None:
     works = [*training.works(device), *shared.works(device), clusters.WORKS[0]]
     rows = bench(works, out / "steps.csv", arguments.scale, device)
     rows += utilisation(rows, device, torch.cuda.get_device_name(device))
-    rows += budget(out / "budget.csv", device) + shared.parts(device)
+    rows += budget(out / "budget.csv", device) + shared.parts(device) + shared.differences(device)
     write_rows(out / "steps.csv", WORK_COLUMNS, rows)
     waits = kernels(out / "kernels.txt", device)
     facts = environment(device) | {"commit": commit(), "waits": waits, "seconds": round(time.monotonic() - start)}
