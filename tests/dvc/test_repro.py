@@ -57,6 +57,7 @@ def test_a_new_training_leaves_the_cache_as_it_was(project: Path, link: str) -> 
     assert (project / RUN / "history.csv").read_bytes() != before[project / RUN / "history.csv"]
 
 
+@pytest.mark.soak
 def test_a_killed_and_an_interrupted_call_are_resumed(made: Path, project: Path) -> None:
     """A call killed after the first epoch and interrupted in a later one gives the numbers of an uninterrupted one."""
     shutil.rmtree(project / RUN.parent)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
+import os
 import signal
-import subprocess
-import sys
+from contextlib import suppress
 from pathlib import Path
 from threading import Timer
 from typing import Any
@@ -17,7 +17,6 @@ from ctxgcd.errors import UserError
 from ctxgcd.methods.step import Batch, Losses
 from ctxgcd.models.network import Network
 from ctxgcd.training import checkpoint
-from tests.helpers.places import ROOT
 from tests.helpers.training import IMAGES, SIMGCD, TEST, equal, trained, training
 
 torch.set_num_threads(1)
@@ -172,20 +171,15 @@ def test_a_process_with_patience_0_does_not_wait(tmp_path: Path, capsys: pytest.
     assert capsys.readouterr().out == ""
 
 
-@pytest.mark.slow
 def test_a_second_process_waits_for_an_orphan_that_ends(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    script = f"""
-from pathlib import Path
-from ctxgcd.training.checkpoint import owned
-with owned(Path({str(tmp_path)!r})):
-    print("held", flush=True)
-    input()
-"""
-    call = [sys.executable, "-c", script]
-    with subprocess.Popen(call, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as orphan:
-        assert orphan.stdout
-        assert orphan.stdout.readline() == b"held\n"
-        Timer(1, orphan.kill).start()
-        with checkpoint.owned(tmp_path):
-            assert orphan.wait() == -signal.SIGKILL
+    end, begun = os.pipe()
+    if not (orphan := os.fork()):
+        with suppress(BaseException), checkpoint.owned(tmp_path):
+            os.write(begun, b"held")
+            signal.pause()
+        os._exit(1)
+    assert os.read(end, 4) == b"held"
+    Timer(0.3, os.kill, (orphan, signal.SIGKILL)).start()
+    with checkpoint.owned(tmp_path):
+        assert os.waitpid(orphan, 0)[1] == signal.SIGKILL
     assert capsys.readouterr().out == f"waiting for another process that trains the run in {tmp_path}\n"
