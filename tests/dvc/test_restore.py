@@ -18,25 +18,10 @@ import pytest
 from ctxgcd.config import read
 from ctxgcd.pipeline.restore import difference, taken_out
 from ctxgcd.pipeline.runs import Run
-from tests.dvc.project import NOTHING, change_params, commit, git, run, succeed, trainings
+from tests.dvc.project import NOTHING, change_params, git, run, succeed, trainings
 
 RESTORE = ("python", "workflow/scripts/restore_results.py")
 ROWS = {"full-paper", "full-paper+lambda_n=0.3", "simgcd"}
-
-
-@pytest.fixture(scope="module")
-def published(made: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A finished project whose results are recorded, committed and pushed."""
-    folder = tmp_path_factory.mktemp("published") / "project"
-    return publish(shutil.copytree(made, folder, symlinks=True))
-
-
-def publish(folder: Path) -> Path:
-    succeed(folder, "dvc", "repro", "demo")
-    succeed(folder, "dvc", "remote", "add", "--default", "near", str(folder.parent / "remote"))
-    commit(folder)
-    succeed(folder, "dvc", "push")
-    return folder
 
 
 def clone(folder: Path, to: Path) -> Path:
