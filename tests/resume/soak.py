@@ -81,12 +81,12 @@ def soak(folder: Path, words: list[str], kills: int, longest: float, chance: ran
 
 
 def share_the_trunk(folder: Path) -> None:
-    """Make the table of a project one of rows with new views through a tiny ViT."""
-    write_weights(folder)
+    """Make the table of a project one of rows with new views through a tiny ViT. Its weights are beside the project."""
+    write_weights(folder.parent)
     shrink(folder, ROWS, backbone="tiny", view_bank=0, epochs=100)
     file = folder / "params.yaml"
     params = yaml.safe_load(file.read_text())
-    params["backbones"]["tiny"] = TINY
+    params["backbones"]["tiny"] = TINY | {"weights": "../tiny.pth"}
     file.write_text(yaml.safe_dump(params, sort_keys=False))
 
 

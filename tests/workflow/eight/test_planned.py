@@ -60,7 +60,7 @@ def test_a_host_of_eight_gpus_gives_imagenet_all_of_them(another: Project) -> No
 # -- style -----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("words", [("-q",), ("--quiet", "rules"), ("--quiet", "all"), ("--cores", "1")])
+@pytest.mark.parametrize("words", [("-q", "--cores", "1"), ("--quiet", "rules"), ("--quiet", "all")])
 def test_why_lists_the_same_runs_with_quiet_options(tiny: Project, words: tuple[str, ...]) -> None:
     result = tiny.call("why", "results/ablation_scars.csv", *words)
     assert result.code == 0, result.output

@@ -124,8 +124,16 @@ def test_a_warm_up_of_the_whole_training_is_refused_by_a_dry_run(tiny: Project, 
     refused(project.call("-n", "all_tables"), f"benchmark {OWN}, row full-paper: ", "epoch 15 of 3; decrease T_warm")
 
 
-@pytest.mark.parametrize("words", [("-n", "all_tables"), ("--cores", "1", "demo"), ("plan", "demo"), ("--unlock",)])
-@pytest.mark.parametrize("called_before", [False, True])
+@pytest.mark.parametrize(
+    ("called_before", "words"),
+    [
+        (False, ("-n", "all_tables")),
+        (True, ("-n", "all_tables")),
+        (False, ("--cores", "1", "demo")),
+        (True, ("plan", "demo")),
+        (True, ("--unlock",)),
+    ],
+)
 def test_a_checkout_that_is_not_writable_prints_only_the_message(
     tmp_path: Path, words: tuple[str, ...], called_before: bool
 ) -> None:
