@@ -74,7 +74,7 @@ def _ours(step: Step, folder: Path, images: int, device: torch.device, bank: boo
     epoch = epoch_of(step, row, source)
     views, method, [optimiser] = source.views, row.method, row.optimisers
     if isinstance(views, BankViews):
-        views.pair = clock.wrap("views", views.pair)  # type: ignore[method-assign]
+        views._pair = clock.wrap("views", views._pair)  # type: ignore[method-assign]
     elif isinstance(views, FreshViews):
         views.outputs = clock.wrap("trunk", views.outputs)  # type: ignore[method-assign]
         views.cropper = _ClockedCropper(views.cropper, clock)  # type: ignore[assignment]

@@ -24,7 +24,7 @@ from ctxgcd.utils.files import (
 )
 
 RECORD = "asked.json"  # in OUT: the request whose results are in OUT; in OUT/work in version 0.1.0's first results
-LOCK = "lock"  # in OUT/work: the file of training.checkpoint.owned
+LOCK, OWNER = "lock", "owner"  # in OUT/work: the files of training.checkpoint.owned
 # Keys of the record in addition to those of the request: where and how the results were made, the folder of the images
 # relative to OUT, the classes with their numbers (classes.Classes), the digest of the corrections that the model was
 # trained with, and the SHA-256 of predictions.csv as written.
@@ -126,7 +126,7 @@ class Output:
         except UserError:
             if self._is_unused():
                 with suppress(OSError):
-                    for file in (self.out / RECORD, self.work / LOCK):
+                    for file in (self.out / RECORD, self.work / LOCK, self.work / OWNER):
                         file.unlink(missing_ok=True)
                     for folder in created:
                         folder.rmdir()

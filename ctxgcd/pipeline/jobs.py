@@ -27,6 +27,7 @@ from ctxgcd.pipeline.paths import MERGED_PARAMS, Features, estimate_file, featur
 from ctxgcd.pipeline.resolve import backbone_name, backbone_values, images_of, protocol_of, resolve, weights_of
 from ctxgcd.pipeline.rows import parse_row
 from ctxgcd.pipeline.runs import Run
+from ctxgcd.pipeline.why import cached
 from ctxgcd.utils.files import write_text
 
 
@@ -122,8 +123,8 @@ class Jobs:
         have no cached tail input.
         """
         of, protocol = Features.of(kind), protocol_of(self.params, benchmark)
-        cached = protocol.view_bank and protocol.tail == "blocks" and protocol.tail_blocks
-        if of.tail or of.views or not cached:
+        reads_input = protocol.view_bank and protocol.tail == "blocks" and protocol.tail_blocks
+        if of.tail or of.views or not reads_input:
             return ""
         backbone = self.backbone_of(benchmark, content)
         return self.features(benchmark, backbone, replace(of, tail=protocol.tail_blocks))
@@ -153,6 +154,10 @@ class Jobs:
     def code(self, benchmark: str, row: str) -> str:
         """Return the hash of a run's code."""
         return code.of_row(self.reader(benchmark), parse_row(row)).hash
+
+    def gpus(self, benchmark: str, row: str, seed: str) -> int:
+        """Return the GPUs of a run: none if it is only copied from the run cache."""
+        return int(not cached(self.params, Run(benchmark, row, int(seed))))
 
     def caches(self, runs: Iterable[Run]) -> list[str]:
         """Return the unique inputs of runs of one benchmark, except the split."""

@@ -1,8 +1,8 @@
-"""`snakemake together TARGET...`: runs of one benchmark and seed are trained in one process.
+"""`snakemake together TARGET...`: runs of one benchmark and seed are trained in one job.
 
-Runs with new views through the same trunk share its forward passes, which are most of their cost; other runs train one
-after the other and save the imports, which take seconds. The jobs keep the runs in the run cache, and the normal call
-copies them from there.
+Runs with new views through the same trunk share its forward passes, which are most of their cost. Other runs save the
+imports, which take seconds, and those with the same cached views read the sampled ones once. The jobs keep the runs in
+the run cache, and the normal call copies them from there.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from ctxgcd.pipeline.identity import short_hash
 from ctxgcd.pipeline.paths import TOGETHER
 from ctxgcd.pipeline.resolve import resolve
 from ctxgcd.pipeline.runs import Run
-from ctxgcd.pipeline.trunk import by_trunk
+from ctxgcd.pipeline.trunk import grouped, trunk_of
 from ctxgcd.pipeline.why import cached, difference
 from ctxgcd.utils.files import write_text
 
@@ -72,7 +72,7 @@ def divided(params: Params, runs: Sequence[Run], cores: int) -> list[list[Run]]:
     most = max(1, min(MOST, len(runs) // cores))
     jobs = []
     for group in _groups(params, runs):
-        by = by_trunk([resolve(params, run.benchmark, run.row, run.seed) for run in group])
+        by = grouped([resolve(params, run.benchmark, run.row, run.seed) for run in group], trunk_of)
         jobs += [[group[place] for place in places] for places in by if len(places) > 1]
         jobs += _parts([group[places[0]] for places in by if len(places) == 1], most)
     return jobs

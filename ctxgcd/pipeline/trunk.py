@@ -1,8 +1,8 @@
-"""Which runs can share the forward passes of the frozen trunk: those with new views through the same trunk."""
+"""Which runs train in the same steps: those with the same trunk and new views, or with the same cached views."""
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from typing import Any
 
 from ctxgcd.catalogue.entries import METHODS
@@ -12,20 +12,25 @@ from ctxgcd.pipeline.resolve import FEATURE_FIELDS
 OF_TRUNK = ("benchmark", "seed", *FEATURE_FIELDS, "precision", "threads", "tail", "tail_blocks", "batch_size")
 
 
-def trunk_of(p: Mapping[str, Any]) -> Hashable:
-    """Return what runs that share the trunk's forward passes have in common, or None if a run shares none.
+def views_of(p: Mapping[str, Any]) -> Hashable:
+    """Return what runs whose steps have the same sampled views have in common, or None for a run that shares none.
 
     p: the resolved parameters of a run (pipeline.resolve).
     """
     entry = METHODS[p["method"]]
-    if not entry.trains or entry.whole or p["view_bank"]:
+    if not entry.trains or entry.whole:
         return None
-    return tuple(str(p.get(name)) for name in OF_TRUNK)
+    return tuple(str(p.get(name)) for name in (*OF_TRUNK, "view_bank", "view_bank_seed"))
 
 
-def by_trunk(runs: Iterable[Mapping[str, Any]]) -> list[list[int]]:
-    """Return the places of the runs that share a trunk, in their order; a run that shares none is alone."""
+def trunk_of(p: Mapping[str, Any]) -> Hashable:
+    """Return what runs that share the trunk's forward passes have in common, or None: cached views need no trunk."""
+    return None if p.get("view_bank") else views_of(p)
+
+
+def grouped(runs: Iterable[Mapping[str, Any]], shared: Callable[[Mapping[str, Any]], Hashable]) -> list[list[int]]:
+    """Return the places of the runs that have something in common, in their order; a run that shares none is alone."""
     groups: dict[Hashable, list[int]] = {}
     for place, p in enumerate(runs):
-        groups.setdefault(place if (trunk := trunk_of(p)) is None else trunk, []).append(place)
+        groups.setdefault(place if (common := shared(p)) is None else common, []).append(place)
     return list(groups.values())

@@ -200,8 +200,8 @@ def _finished(params: Params) -> list[Finished]:
         metrics = read_object(file)
         with undamaged(file):
             benchmark, p = metrics["benchmark"], metrics["parameters"]
-            if benchmark not in params.benchmarks or "together" in metrics:
-                continue  # rows that were trained together have computed fewer views than they would alone
+            if benchmark not in params.benchmarks or ("together" in metrics and not p["view_bank"]):
+                continue  # rows that share the trunk have computed fewer views than they would alone
             entry = params.benchmarks[benchmark]
             with suppress(UserError):  # the run is skipped if a user's own images are missing
                 # A resumed run records the whole time only for its epochs.

@@ -9,7 +9,7 @@ from typing import Any
 from ctxgcd.catalogue.entries import METHODS
 from ctxgcd.config import Images, Params, completed
 from ctxgcd.pipeline.resolve import resolve
-from ctxgcd.pipeline.trunk import by_trunk
+from ctxgcd.pipeline.trunk import grouped, trunk_of
 from ctxgcd.plan.lines import TO_TRAIN, Line
 from ctxgcd.plan.outputs import keeps_tests
 from ctxgcd.plan.work import Work, images_around, images_in
@@ -49,7 +49,7 @@ def trained_together(params: Params, lines: Sequence[Line]) -> list[Together]:
         values = [resolve(params, benchmark, line.row, line.seed or 0) for line in to_train]
         alone = _sum(Sum(line.views, line.hours) for line in own)
         least, most, sharing = alone, alone, 0
-        for places in by_trunk(values):
+        for places in grouped(values, trunk_of):
             if len(places) == 1:
                 continue
             of = [to_train[place] for place in places]

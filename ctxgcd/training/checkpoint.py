@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import hashlib
+import os
+import platform
+import sys
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -14,11 +17,12 @@ from torch import Tensor
 
 from ctxgcd.errors import UserError
 from ctxgcd.models import weights
-from ctxgcd.utils.files import on_disk
+from ctxgcd.utils.files import on_disk, write_text
 
 # Schema versions of each kind of file; docs/migration.md describes them and how to handle older files.
 SCHEMAS = {"ctxgcd-state": 3, "ctxgcd-model": 2, "ctxgcd-discovery": 2}
-PATIENCE = 60.0  # seconds to wait for another training of the same run; an orphan ends within one step
+OWNER = "owner"  # in the locked folder: the process that holds the lock
+PATIENCE, POLL = 60.0, 1.0  # seconds to wait for another process, and between two attempts
 
 
 class TrainedElsewhere(UserError):
@@ -26,27 +30,39 @@ class TrainedElsewhere(UserError):
 
 
 @contextmanager
-def owned(folder: Path, patience: float = PATIENCE) -> Iterator[None]:
+def owned(folder: Path, patience: float | None = PATIENCE) -> Iterator[None]:
     """Lock a run's state folder; the kernel releases the lock when the process ends.
 
-    Raises TrainedElsewhere, a UserError, if another process still trains the run after a waiting time.
+    patience: seconds to wait for another process that trains the run; None waits until that process has ended.
+
+    Raises TrainedElsewhere, a UserError, if another process still trains the run after the waiting time.
     """
-    lock = FileLock(folder / "lock")
+    lock, owner = FileLock(folder / "lock"), folder / OWNER
     with on_disk(folder):
         folder.mkdir(parents=True, exist_ok=True)
         try:
             lock.acquire(timeout=0)
         except Timeout:
-            if patience:
-                print(f"waiting for another process that trains the run in {folder}", flush=True)
+            who = _text(owner) or "another process"
+            if patience != 0:
+                print(f"waiting for {who}, which trains the run in {folder}", flush=True)
             try:
-                lock.acquire(timeout=patience)
+                lock.acquire(timeout=-1 if patience is None else patience, poll_interval=POLL)
             except Timeout:
-                raise TrainedElsewhere(f"another process trains the run in {folder}; wait until it has ended") from None
+                raise TrainedElsewhere(f"{who} trains the run in {folder}; wait until it has ended") from None
     try:
+        with suppress(UserError):  # the disk may be full, and only a training needs space
+            write_text(owner, f"process {os.getpid()} on {platform.node()} ({Path(sys.argv[0]).name})")
         yield
     finally:
+        with suppress(OSError):
+            owner.unlink()
         lock.release()
+
+
+def _text(file: Path) -> str:
+    """Return the text of a file, or nothing if there is none."""
+    return file.read_text(encoding="utf-8") if file.exists() else ""
 
 
 def save(path: Path, kind: str, content: Mapping[str, Any]) -> None:

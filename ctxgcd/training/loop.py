@@ -50,10 +50,12 @@ def train_rows(rows: Sequence[Row], inputs: StepInputs) -> Iterator[Row]:
                     ended.add(row)
                     yield row
             if due := [row for row in rows if row.epoch_due == epoch]:
-                start = time.monotonic()
+                start, own = time.monotonic(), {row: row.own_seconds for row in due}
                 train_epoch_of(due, inputs, epoch)
+                spent = {row: row.own_seconds - before for row, before in own.items()}
+                shared = (time.monotonic() - start - sum(spent.values())) / len(due)
                 for row in due:
-                    row.seconds += (time.monotonic() - start) / len(due)
+                    row.seconds += spent[row] + shared
                     if row in logs and row.error is None:
                         row.save()
                         logs[row].add()

@@ -14,12 +14,19 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from threading import Thread
 from threading import enumerate as enumerate_threads
+from typing import TypeVar
 
 import torch
 from torch import Tensor, distributed
 
 from ctxgcd.errors import UserError
 from ctxgcd.training.rank import is_child_process
+
+T = TypeVar("T")
+
+
+class ProcessEnded(UserError):
+    """Another process of the training has ended, so no row can be trained on."""
 
 
 @dataclass(frozen=True)
@@ -52,6 +59,15 @@ class Processes:
             distributed.all_gather(parts, padded)
         return torch.cat(parts)[:n]
 
+    def from_first(self, value: T) -> T:
+        """Return the first process's value in every process: a decision that files or free memory determine."""
+        if self.count == 1:
+            return value
+        values = [value]
+        with _all_there():
+            distributed.broadcast_object_list(values)
+        return values[0]
+
     def together(self) -> None:
         """Wait for all processes."""
         if self.count > 1:
@@ -64,11 +80,11 @@ ALONE = Processes()
 
 @contextmanager
 def _all_there() -> Iterator[None]:
-    """Raise UserError if another process has ended."""
+    """Raise ProcessEnded, a UserError, if another process has ended."""
     try:
         yield
     except RuntimeError:
-        raise UserError(
+        raise ProcessEnded(
             "another process of this training has ended; run the same command again to resume after the last finished "
             "epoch"
         ) from None

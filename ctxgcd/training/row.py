@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -28,6 +29,7 @@ from ctxgcd.methods.step import Batch, Look, Plan, means, weighted
 from ctxgcd.models.network import TailNetwork
 from ctxgcd.models.precision import computing
 from ctxgcd.training import checkpoint
+from ctxgcd.training.processes import ProcessEnded
 from ctxgcd.training.term_sizes import shares
 from ctxgcd.utils.files import write_rows
 
@@ -41,6 +43,7 @@ class Row:
         shares: relative sizes of the loss terms in the first batch of some epochs (training/term_sizes.py).
         state_file: the rolling checkpoint, from which the run is resumed.
         seconds, steps: time and steps of the training so far, including its stage.
+        own_seconds: time spent for this row alone since the process started.
         title: prefix of progress lines.
         about: hashes that identify this run; the checkpoint of another run is refused.
         error: why the training of the row has ended early, or None.
@@ -55,6 +58,7 @@ class Row:
     shares: list[dict[str, Any]] = field(default_factory=list)
     seconds: float = 0.0
     steps: int = 0
+    own_seconds: float = 0.0
     error: UserError | None = None
 
     def __post_init__(self) -> None:
@@ -74,11 +78,16 @@ class Row:
 
     @contextmanager
     def ending(self) -> Iterator[None]:
-        """Keep a UserError as the error of this row."""
+        """Keep a UserError as the error of this row, except that of another process, and measure the time."""
+        start = time.monotonic()
         try:
             yield
+        except ProcessEnded:
+            raise
         except UserError as error:
             self.error = error.with_traceback(None)  # whose frames would keep the tensors of the step
+        finally:
+            self.own_seconds += time.monotonic() - start
 
     def begin(self, look: Look) -> Plan:
         """Set the learning rates of an epoch and return the plan of its steps."""

@@ -1,11 +1,12 @@
-"""Training of several runs in one process; rows with the same trunk share its forward passes."""
+"""Training of several runs in one job; rows with the same views share what they are made from."""
 
 from __future__ import annotations
 
 import gc
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack
+from itertools import islice
 
 import pandas as pd
 import torch
@@ -14,10 +15,11 @@ from ctxgcd.catalogue.entries import METHODS
 from ctxgcd.errors import UserError
 from ctxgcd.methods.method import Method
 from ctxgcd.names import counted
-from ctxgcd.pipeline.trunk import by_trunk
+from ctxgcd.pipeline.trunk import grouped, views_of
 from ctxgcd.training.checkpoint import TrainedElsewhere, owned
 from ctxgcd.training.devices import free_memory
 from ctxgcd.training.one_run import OneRun
+from ctxgcd.training.processes import ALONE, Processes
 from ctxgcd.training.row import Row
 from ctxgcd.training.step_inputs import StepInputs
 from ctxgcd.training.train import Asked, run_rows
@@ -25,64 +27,73 @@ from ctxgcd.training.train import Asked, run_rows
 OF_FREE = 0.5  # share of the free memory for the rows of a part
 
 
-def train_together(runs: Sequence[OneRun], split: pd.DataFrame, device: torch.device) -> list[str]:
+def train_together(
+    runs: Sequence[OneRun], split: pd.DataFrame, device: torch.device, processes: Processes = ALONE
+) -> list[str]:
     """Train runs of one benchmark and seed and keep them in the run cache; return the rows that failed.
 
-    Rows with the same trunk are trained in the same steps, the others one after another. A run that another process
-    trains is skipped with a line; the error of a row that failed is printed, and the others are trained.
+    Rows with the same views are trained in the same steps, the others one after another. A run that another call trains
+    is skipped with a line; the error of a row that failed is printed, and the others are trained.
+
+    processes: processes that share the work. The first one decides which runs are trained, prints and returns the rows.
     """
-    failed = []
-    for places in by_trunk([one.parameters for one in runs]):
+    failed: list[str] = []
+    for places in grouped([one.parameters for one in runs], views_of):
         with ExitStack() as locks:
-            asked = []
-            for one in sorted((runs[place] for place in places), key=lambda one: one.state):  # as every process does
-                try:
-                    locks.enter_context(owned(one.state, patience=0))
-                    if not one.finished():  # another process may have finished it
-                        asked.append(one.asked(split))
-                except TrainedElsewhere as error:
-                    print(f"skipped {one.parameters['row']}: {error}", flush=True)
-                except UserError as error:
-                    failed.append(_told(one.parameters["row"], error))
-            for group in _divided(asked):
-                failed += [_told(one.parameters["row"], error) for one, error in _ended(group, split, device) if error]
+            held = _held([(place, runs[place]) for place in places], split, locks, failed) if processes.first else {}
+            asked = {runs[place].asked(split): place for place in processes.from_first(list(held))}
+            for group in _divided(list(asked)):
+                for one, error in run_rows(group, split, device, processes, parts=fitting):
+                    if processes.first:
+                        held[asked[one]].close()  # another job that waits for this run need not wait for the others
+                        failed += [_told(one.parameters["row"], error)] if error else []
                 gc.collect()
     return failed
 
 
-def _ended(
-    group: Sequence[Asked], split: pd.DataFrame, device: torch.device
-) -> Iterator[tuple[Asked, UserError | None]]:
-    """Yield each run when its training has ended; an error of their common inputs is that of each run."""
-    left = list(group)
-    try:
-        for one, error in run_rows(group, split, device, parts=fitting):
-            left.remove(one)
-            yield one, error
-    except UserError as error:
-        yield from ((one, error) for one in left)
+def _held(
+    runs: Iterable[tuple[int, OneRun]], split: pd.DataFrame, locks: ExitStack, failed: list[str]
+) -> dict[int, ExitStack]:
+    """Return the places of the runs that are to be trained, each with its lock; add the rows that fail to `failed`."""
+    held = {}
+    for place, one in sorted(runs, key=lambda of: of[1].state):  # as every call does
+        lock = locks.enter_context(ExitStack())
+        try:
+            lock.enter_context(owned(one.state, patience=0))
+            if not one.finished():  # another call may have finished it
+                one.asked(split)
+                held[place] = lock
+        except TrainedElsewhere as error:
+            print(f"skipped {one.parameters['row']}: {error}", flush=True)
+        except UserError as error:
+            failed.append(_told(one.parameters["row"], error))
+    return held
 
 
 def fitting(rows: Sequence[Row], inputs: StepInputs) -> Iterator[Sequence[Row]]:
-    """Yield the rows in parts that fit into the free memory, each with at least one row; print the parts before."""
+    """Yield the rows in parts that fit into the free memory, each with at least one row; print their sizes before.
+
+    The memory is that of the first process.
+    """
     if len(rows) == 1:
         yield rows
         return
-    room, used, parts = OF_FREE * free_memory(inputs.labels.device), 0, [[rows[0]]]
+    room, used, sizes = OF_FREE * free_memory(inputs.labels.device), 0, [1]
     for row in rows[1:]:
         used += (needed := memory_of(row, inputs))
         if used > room:
             used = needed
-            parts.append([])
-        parts[-1].append(row)
-    if len(parts) > 1:
-        sizes = ", ".join(str(len(part)) for part in parts)
+            sizes.append(0)
+        sizes[-1] += 1
+    sizes = inputs.processes.from_first(sizes)
+    if len(sizes) > 1 and inputs.processes.first:
         print(
-            f"{counted(len(rows), 'row')} train in {len(parts)} parts ({sizes} rows), because together they need more "
-            f"than {room / 1e9:.1f} GB, {OF_FREE:.0%} of the free memory",
+            f"{counted(len(rows), 'row')} train in {len(sizes)} parts ({', '.join(map(str, sizes))} rows), because "
+            f"together they need more than {room / 1e9:.1f} GB, {OF_FREE:.0%} of the free memory",
             flush=True,
         )
-    yield from parts
+    left = iter(rows)
+    yield from (list(islice(left, size)) for size in sizes)
 
 
 def memory_of(row: Row, inputs: StepInputs) -> int:

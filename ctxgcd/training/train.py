@@ -121,7 +121,8 @@ def run_rows(
 ) -> Iterator[tuple[Asked, UserError | None]]:
     """Train one run, or several whose rows share the trunk (training/shared.py), and write their files.
 
-    Yields each run when it has ended, with the error that ended it.
+    Yields each run when it has ended, with the error that ended it. An error of a row is raised in every process alike;
+    one of a single process, as a full disk, ends the training of all rows.
 
     parts: divides the rows into those that are trained at a time.
     """
@@ -134,12 +135,18 @@ def run_rows(
         for one in asked:
             clear_unfinished(one.state)
     images = _Images(split)
-    if not isinstance(asked[0].method, Method):
-        [one] = asked
-        images.write(one, images.clustered(one), device, start)
-        yield one, None
+    try:
+        if not isinstance(asked[0].method, Method):
+            [one] = asked
+            found = images.clustered(one)  # in every process, as the others would have to wait for the first
+            if processes.first:
+                images.write(one, found, device, start)
+            yield one, None
+            return
+        backbone, inputs = _loaded(asked[0], images.by_id, device, processes)
+    except UserError as error:
+        yield from ((one, error) for one in asked)
         return
-    backbone, inputs = _loaded(asked[0], images.by_id, device, processes)
     tails = [backbone.tail, *(deepcopy(backbone.tail) for _ in asked[1:])]  # before a row changes its own
     of: dict[Row, Asked] = {}
     for one, tail in zip(asked, tails, strict=True):

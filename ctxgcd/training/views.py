@@ -64,11 +64,19 @@ class BankViews:
         self.bank, self.test_view = bank, test_view
 
     def pairs(self, groups: Asked, device: torch.device) -> Iterator[Tensor]:
-        return (self.pair(sent(ids, device), drawn) for ids, drawn in groups)
+        """Yield the pairs of each group. Equal pairs, as those of the sampled images of several rows, are read once."""
+        asked = [(ids, drawn.kept(len(ids))) for ids, drawn in groups]
+        keys = [b"".join(values.numpy().tobytes() for values in each) for each in asked]
+        read: dict[bytes, Tensor] = {}
+        for place, ((ids, draws), key) in enumerate(zip(asked, keys, strict=True)):
+            rows = read.pop(key) if key in read else self._pair(sent(ids, device), draws)
+            if key in keys[place + 1 :]:
+                read[key] = rows
+            yield rows
 
-    def pair(self, ids: Tensor, drawn: Draws) -> Tensor:
+    def _pair(self, ids: Tensor, draws: Tensor) -> Tensor:
         """Return two views of each image [2b, ...]: the rows of view 1, then those of view 2."""
-        views, draws = len(self.bank), drawn.kept(len(ids))
+        views = len(self.bank)
         first = (draws[0] * views).long()
         second = (first + 1 + (draws[1] * (views - 1)).long()) % views
         return self._kept(torch.cat([first, second]), ids.repeat(2))
@@ -164,18 +172,26 @@ class FreshViews:
 
     @cached_property
     def kept(self) -> Tensor | None:
-        """Storage for the trunk's outputs for all test views, or None if there is not enough space."""
+        """Storage for the trunk's outputs for all test views, or None if the first process has not enough space."""
         one = self._made(torch.zeros(1, dtype=torch.int64, device=self.cropper.device))
         shape = (len(self.known), *one.shape[1:])
-        size = one[0].numel() * one.element_size() * len(self.known)
-        free = OF_FREE_MEMORY * torch.cuda.mem_get_info(one.device)[0] if one.device.type == "cuda" else IN_MEMORY
-        if size <= free:
+        place = self.processes.from_first(
+            self._place(one[0].numel() * one.element_size() * len(self.known), one.device)
+        )
+        if place == "memory":
             return one.new_empty(shape)
-        if size <= min(ON_DISK, OF_FREE_DISK * shutil.disk_usage(self.folder).free):
+        if place == "disk":
             dtype = np.float16 if one.dtype == torch.float16 else np.float32
             # A file without a name, which is deleted when the process ends.
             return torch.from_numpy(np.memmap(tempfile.TemporaryFile(dir=self.folder), dtype, "w+", shape=shape))
         return None
+
+    def _place(self, size: int, device: torch.device) -> str:
+        """Return where there is space for this many bytes: memory, disk, or an empty string."""
+        free = OF_FREE_MEMORY * torch.cuda.mem_get_info(device)[0] if device.type == "cuda" else IN_MEMORY
+        if size <= free:
+            return "memory"
+        return "disk" if size <= min(ON_DISK, OF_FREE_DISK * shutil.disk_usage(self.folder).free) else ""
 
 
 def sent(values: Tensor, device: torch.device) -> Tensor:

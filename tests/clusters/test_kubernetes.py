@@ -184,6 +184,9 @@ def test_time_limits_are_those_of_slurm(submitted: tuple[Project, Cluster, Resul
         assert of_train[0][key] == of_train[1][key]
     together = [profile["set-resources"]["train_together"] for profile in profiles]
     assert [(one["runtime"], one["mem_mb"]) for one in together] == [(1440, of_train[0]["mem_mb"])] * 2
+    assert [one["gpu"] for one in together] == [of_train[0]["gpu"].replace(" and wildcards.row != 'kmeans'", "")] * 2
+    host = yaml.safe_load((PROFILES / "gpus8" / "config.yaml").read_text())["set-resources"]
+    assert [host[rule]["gpu"] for rule in ("train", "train_together")] == [of_train[0]["gpu"], together[0]["gpu"]]
     assert all(profile["preemptible-rules"] == ["train", "train_together"] for profile in profiles)
     assert [profile["preemptible-retries"] for profile in profiles] == [3, 3]
     limits = re.findall(r'train_run.py .*?"benchmark": "(\w+)".*? --minutes (\d+)', result.output)

@@ -252,8 +252,7 @@ def test_the_method_of_the_example_trains(example: Params, tmp_path: Path) -> No
     from ctxgcd.training.loop import train
     from ctxgcd.training.row import Row
     from ctxgcd.training.step_inputs import StepInputs
-    from ctxgcd.training.views import BankViews
-    from ctxgcd.utils.seeding import Draws
+    from ctxgcd.training.views import Asked, BankViews
 
     images, kept, dim, drawn = 96, 6, 8, torch.Generator().manual_seed(0)
     clean = (torch.randn(10, kept, generator=drawn) * 2)[torch.arange(images) % 10]
@@ -268,11 +267,11 @@ def test_the_method_of_the_example_trains(example: Params, tmp_path: Path) -> No
     class Interrupted(BankViews):
         left = -1  # steps
 
-        def pair(self, ids: Tensor, drawn: Draws) -> Tensor:
+        def pairs(self, groups: Asked, device: torch.device) -> Iterator[Tensor]:
             self.left -= 1
             if self.left == 0:
                 raise KeyboardInterrupt
-            return super().pair(ids, drawn)
+            return super().pairs(groups, device)
 
     def run(name: str, steps: int = -1) -> tuple[Row, StepInputs]:
         views = Interrupted(bank, clean)

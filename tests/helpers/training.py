@@ -66,7 +66,7 @@ class Recorder:
     def pair(self, ids: Tensor, drawn: Draws) -> Tensor:
         if len(self.calls) == self.stop_at:
             raise KeyboardInterrupt
-        rows = self.inner.pair(ids, drawn)
+        [rows] = self.inner.pairs([(ids, drawn)], ids.device)
         self.calls.append((ids.clone(), rows.clone()))
         return rows
 

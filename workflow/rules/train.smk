@@ -22,7 +22,7 @@ rule train:
         "../envs/ctxgcd.yaml"
     threads: lambda w: JOBS.run(**w)["threads"]
     resources:
-        gpu=1,
+        gpu=lambda w: JOBS.gpus(**w),
     params:
         parameters=lambda w: json.dumps(JOBS.run(**w)),
         code=lambda w: JOBS.code(w.benchmark, w.row),
@@ -38,7 +38,7 @@ rule train:
         " --work work/runs 2>&1 | tee {log:q}"
 
 
-# Runs of one benchmark and seed, trained in one process (`snakemake together`). The job has no output: it keeps each run
+# Runs of one benchmark and seed, trained in one job (`snakemake together`). The job has no output: it keeps each run
 # in the run cache, from which the job `train` of the run copies it. So nothing else depends on how a run was trained.
 rule train_together:
     input:
@@ -62,10 +62,11 @@ rule train_together:
         minutes=lambda w, resources: jobs.job_words([], resources.get("runtime")),
         number=lambda w: counted(len(together.read(**w)), "run"),
     message:
-        "Training {params.number} of {wildcards.benchmark}, seed {wildcards.seed}, in one process"
+        "Training {params.number} of {wildcards.benchmark}, seed {wildcards.seed}, in one job"
     shell:
         "python workflow/scripts/train_together.py --runs {params.runs} --split {input.split:q}"
-        " --split-hash {input.split_hash:q} {params.minutes} --reader {params.reader} --work work/runs 2>&1 | tee {log:q}"
+        " --split-hash {input.split_hash:q} {params.minutes} --devices {resources.gpu} --reader {params.reader}"
+        " --work work/runs 2>&1 | tee {log:q}"
 
 
 rule score:

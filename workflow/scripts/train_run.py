@@ -8,10 +8,9 @@ from contextlib import nullcontext
 from pathlib import Path
 
 from ctxgcd.catalogue.entries import METHODS
-from ctxgcd.errors import UserError
 from ctxgcd.pipeline import run_cache
 from ctxgcd.training.one_run import OneRun
-from ctxgcd.training.rank import is_child_process
+from ctxgcd.training.rank import count_of, is_child_process
 from ctxgcd.utils.files import read_object
 from ctxgcd.utils.reporting import reported
 from ctxgcd.utils.signals import stop_after
@@ -33,11 +32,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, required=True, help="the run's folder")
     parser.add_argument("--work", type=Path, required=True, help="folder of resume states")
     arguments = parser.parse_args()
-    if not arguments.devices.isdecimal() or arguments.devices == "0":
-        raise UserError(
-            f"the resource gpu of this training is {arguments.devices}; give the number of processes, at least 1 (one "
-            "per GPU, or on a CPU)"
-        )
+    count = count_of(arguments.devices)
     files = {name: path for name in FILES if (path := getattr(arguments, name))}
     own = {name: getattr(arguments, name) for name in ("split_hash", "code", "reader", "work")}
     one = OneRun.of(arguments.parameters, files=files, **own)
@@ -45,10 +40,10 @@ def main() -> None:
     if first and arguments.minutes:
         stop_after(arguments.minutes)
     if not (first and one.give(arguments.out)):
-        _train(one, arguments.split, arguments.devices, first, arguments.out)
+        _train(one, arguments.split, count, first, arguments.out)
 
 
-def _train(one: OneRun, split: Path, devices: str, first: bool, out: Path) -> None:
+def _train(one: OneRun, split: Path, count: int, first: bool, out: Path) -> None:
     # Imported here, because these imports take seconds, and a finished run needs none of them.
     from ctxgcd.benchmarks.split_file import read_split
     from ctxgcd.training.checkpoint import owned
@@ -56,9 +51,9 @@ def _train(one: OneRun, split: Path, devices: str, first: bool, out: Path) -> No
     from ctxgcd.training.processes import started
     from ctxgcd.training.term_sizes import summary
 
-    count = int(devices) if METHODS[one.parameters["method"]].trains else 1
-    with owned(one.state) if first else nullcontext():
-        if first and one.give(out):  # another process has finished it
+    count = count if METHODS[one.parameters["method"]].trains else 1
+    with owned(one.state, patience=None) if first else nullcontext():
+        if first and one.give(out):  # another process has finished it meanwhile
             return
         with borrowed_devices(count) as held, started(held) as (processes, device):
             one.train(read_split(split), device, processes)

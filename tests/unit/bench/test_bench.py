@@ -18,7 +18,7 @@ from ctxgcd.bench.pictures import jpegs
 from ctxgcd.bench.training import Step, step_of, works
 from ctxgcd.bench.work import WORK_COLUMNS, Work, bench, nothing
 from ctxgcd.errors import UserError
-from ctxgcd.pipeline.trunk import by_trunk
+from ctxgcd.pipeline.trunk import grouped, trunk_of
 from ctxgcd.plots.bench import cost_against_n, step_budget
 from tests.helpers.places import ROOT
 
@@ -79,7 +79,7 @@ def test_steps_have_the_papers_batches_on_a_gpu(monkeypatch: pytest.MonkeyPatch)
 def test_sixteen_rows_share_the_trunk(monkeypatch: pytest.MonkeyPatch, device: str, queries: set[int]) -> None:
     monkeypatch.chdir(ROOT)
     rows = [step.p for step in shared.steps_of(torch.device(device), "float32", context=True)]
-    assert by_trunk(rows) == [list(range(16))]
+    assert grouped(rows, trunk_of) == [list(range(16))]
     assert {p["neighbour_images"] // p["k"] for p in rows if "k" in p} == queries
     assert len({str(p) for p in rows}) == 16
 

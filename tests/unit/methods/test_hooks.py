@@ -87,7 +87,8 @@ def test_losses_see_the_planned_groups(tmp_path: Path) -> None:
             assert torch.equal(rows.labels, labels[ids])
             assert torch.equal(rows.given["triple"], 3 * ids)
             assert torch.equal(rows.given["pair"], torch.stack([-ids, ids], 1))
-            assert torch.equal(rows.views, BankViews(bank, bank[0]).pair(ids, drawn[name]))
+            [expected] = BankViews(bank, bank[0]).pairs([(ids, drawn[name])], ids.device)
+            assert torch.equal(rows.views, expected)
             own_ids, own_views = next(asked)  # in the order of the groups
             assert torch.equal(own_ids, ids)
             assert torch.equal(own_views, rows.views)

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import math
 import os
+import platform
+import re
 import signal
-from contextlib import suppress
+import subprocess
+import sys
 from pathlib import Path
 from threading import Timer
 from typing import Any
@@ -17,6 +20,8 @@ from ctxgcd.errors import UserError
 from ctxgcd.methods.step import Batch, Losses
 from ctxgcd.models.network import Network
 from ctxgcd.training import checkpoint
+from ctxgcd.utils.signals import SIGNALS, stoppable
+from tests.helpers.places import ROOT
 from tests.helpers.training import IMAGES, SIMGCD, TEST, equal, trained, training
 
 torch.set_num_threads(1)
@@ -156,13 +161,17 @@ def test_divergence_in_the_first_epoch_names_no_epoch_before_it(tmp_path: Path) 
     assert not made.row.state_file.exists()
 
 
+ME = f"process {os.getpid()} on {platform.node()} ({Path(sys.argv[0]).name})"
+
+
 def test_a_run_is_trained_by_one_process_at_a_time(tmp_path: Path) -> None:
     state = tmp_path / "state"
     owner, other = checkpoint.owned(state), checkpoint.owned(state, patience=0.1)
-    with owner, pytest.raises(UserError, match="another process trains the run"):
+    with owner, pytest.raises(checkpoint.TrainedElsewhere, match=f"^{re.escape(ME)} trains the run in {state}; wait"):
         other.__enter__()
     with checkpoint.owned(state):  # unlocked again
-        assert state.is_dir()
+        assert (state / "owner").read_text() == ME
+    assert [path.name for path in state.iterdir()] == ["lock"]
 
 
 def test_a_process_with_patience_0_does_not_wait(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -171,15 +180,32 @@ def test_a_process_with_patience_0_does_not_wait(tmp_path: Path, capsys: pytest.
     assert capsys.readouterr().out == ""
 
 
-def test_a_second_process_waits_for_an_orphan_that_ends(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    end, begun = os.pipe()
-    if not (orphan := os.fork()):
-        with suppress(BaseException), checkpoint.owned(tmp_path):
-            os.write(begun, b"held")
-            signal.pause()
-        os._exit(1)
-    assert os.read(end, 4) == b"held"
-    Timer(0.3, os.kill, (orphan, signal.SIGKILL)).start()
-    with checkpoint.owned(tmp_path):
-        assert os.waitpid(orphan, 0)[1] == signal.SIGKILL
-    assert capsys.readouterr().out == f"waiting for another process that trains the run in {tmp_path}\n"
+@pytest.mark.slow
+def test_a_process_without_a_time_limit_waits_until_the_owner_has_ended(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """SIGTERM ends the waiting; a killed owner ends it too."""
+    script = f"""
+from pathlib import Path
+from ctxgcd.training.checkpoint import owned
+with owned(Path({str(tmp_path)!r})):
+    print("held", flush=True)
+    input()
+"""
+    call = [sys.executable, "-c", script]
+    with subprocess.Popen(call, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as owner:
+        assert owner.stdout
+        assert owner.stdout.readline() == b"held\n"
+        monkeypatch.setattr(checkpoint, "POLL", 600.0)
+        before = {number: signal.getsignal(number) for number in SIGNALS}
+        Timer(0.2, os.kill, (os.getpid(), signal.SIGTERM)).start()
+        with pytest.raises(KeyboardInterrupt), stoppable(), checkpoint.owned(tmp_path, patience=None):
+            pass
+        for number, was in before.items():
+            signal.signal(number, was)
+        monkeypatch.undo()
+        Timer(0.2, owner.kill).start()
+        with checkpoint.owned(tmp_path, patience=None):
+            assert owner.wait() == -signal.SIGKILL
+    line = f"waiting for process {owner.pid} on {platform.node()} (-c), which trains the run in {tmp_path}\n"
+    assert capsys.readouterr().out == 2 * line

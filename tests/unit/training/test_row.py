@@ -10,8 +10,10 @@ import torch
 from torch import Tensor
 
 from ctxgcd.catalogue.entries import load
+from ctxgcd.errors import UserError
 from ctxgcd.methods.method import Method
 from ctxgcd.methods.step import Batch, Rows
+from ctxgcd.training.processes import ProcessEnded
 from ctxgcd.training.row import Row
 from tests.helpers.methods import VARIANTS, batch, losses, network, parameters
 from tests.helpers.params import values
@@ -114,3 +116,13 @@ def test_collapse_is_judged_by_the_images_of_a_loss() -> None:
     at_chance = {"info_nce": float(torch.tensor(2.0 * GROUP - 1).log())}
     assert grouped.collapsed(at_chance)
     assert not whole.collapsed(at_chance)
+
+
+def test_an_error_ends_its_row_and_the_end_of_another_process_ends_all() -> None:
+    method, net = made("simgcd")
+    row = Row(method, net, Path(), "", {})
+    with row.ending():
+        raise UserError("diverged")
+    assert str(row.error) == "diverged"
+    with pytest.raises(ProcessEnded), row.ending():
+        raise ProcessEnded("ended")

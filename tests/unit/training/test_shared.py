@@ -3,43 +3,39 @@
 from __future__ import annotations
 
 import json
+import re
+import runpy
+import shutil
+import subprocess
+import sys
+import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
-import numpy as np
-import pandas as pd
 import pytest
 import torch
-import yaml
-from PIL import Image
 
-from ctxgcd.config import parse
-from ctxgcd.images.pack import pack
-from ctxgcd.models import weights
 from ctxgcd.models.backbone import VitTrunk
-from ctxgcd.pipeline import code
 from ctxgcd.pipeline.possible import missing_package
-from ctxgcd.pipeline.resolve import resolve
 from ctxgcd.training import checkpoint, shared, views
-from ctxgcd.training.one_run import OneRun
 from ctxgcd.training.processes import ALONE
 from ctxgcd.training.row import Row
-from tests.helpers.images import paint, write
-from tests.helpers.models import VIT, randomised
-from tests.helpers.places import ROOT
+from tests.helpers.forked import programs
+from tests.helpers.place import BATCH, CPU, EPOCHS, FULL, IMAGES, Place, equal, network_of
+from tests.helpers.places import ENVIRONMENT, ROOT
 
 torch.set_num_threads(1)
 
-SIDE, CROP, CLASSES, IMAGES, TEST, BATCH, EPOCHS = 40, 32, 4, 32, 8, 8, 4
-CPU = torch.device("cpu")
-FULL = "full-paper+k=4+neighbour_images=12+T_warm=1"
+LATER = "full-paper+k=3+neighbour_images=9+T_warm=2"
 ROWS = [
     "simgcd",
     "simgcd+epochs=2",
     FULL,
     f"{FULL}-without-n",
-    "full-paper+k=3+neighbour_images=9+T_warm=2",
+    LATER,
     "full-paper+k=4+neighbour_images=12+T_warm=0+K=6",
     "full-mended+k=4+neighbour_images=12+T_warm=1+loss_group=4+reciprocal=dataset",
     "full-released+k=4+neighbour_images=12+T_warm=1",
@@ -50,44 +46,6 @@ ROWS = [
     *["dccl+warmup_epochs=1+ramp_epochs=1+min_similarity=0.9+head_dim=32+semi_kmeans_restarts=2"]
     * (not missing_package("dccl")),
 ]
-
-
-class Place:
-    """Packed images of a tiny benchmark, and the runs on them."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        # Few large patches: images that are as different as can be.
-        images = [paint(2, 3, seed=i).resize((SIDE + 8, SIDE), Image.Resampling.NEAREST) for i in range(IMAGES + TEST)]
-        names = write(folder / "images", images)
-        pack("folder", folder / "images", names, SIDE, folder / "images.npz", 1)
-        torch.save(randomised(weights.build(VIT, CROP)).state_dict(), folder / "backbone.pth")
-        weights.prepare(VIT, str(folder / "backbone.pth"), CROP, folder / "weights.pt")
-        content = yaml.safe_load((ROOT / "params.yaml").read_text(encoding="utf-8"))
-        own = {"tail": "blocks", "view_bank": 0, "resize": SIDE, "crop": CROP, "batch_size": BATCH, "lr": 0.005}
-        content["protocols"]["fashion"] |= own | {"epochs": EPOCHS}
-        content["backbones"]["efficientnet_lite0"]["model"] = VIT
-        small = {"projector_width": 16, "projection_dim": 8}
-        content["benchmarks"]["fashion"]["methods"]["simgcd"] |= {"teacher_warmup_epochs": 1, **small}
-        content["benchmarks"]["fashion"]["methods"]["gcd"] |= small
-        self.params = parse(content)
-        ids = np.arange(IMAGES + TEST)
-        classes, part = ids % CLASSES, np.where(ids < IMAGES, "train", "test")
-        role = np.where(part == "test", "test", np.where((classes < 2) & (ids % 8 < 4), "labelled", "unlabelled"))
-        self.split = pd.DataFrame({"id": ids, "class_id": classes, "role": role, "part": part})
-
-    def run(self, row: str, work: Path) -> OneRun:
-        p = {"K": CLASSES, **resolve(self.params, "fashion", row, 0)}
-        p |= {} if "+K=" in row else {"K": CLASSES, "K_source": "given"}
-        files = {"weights": self.folder / "weights.pt", "store": self.folder / "images.npz"}
-        return OneRun(p, "a", code.run("sheet", p["method"]), files, work)
-
-    def together(self, rows: list[str], work: Path) -> list[str]:
-        return shared.train_together([self.run(row, work) for row in rows], self.split, CPU)
-
-    def made(self, row: str, work: Path) -> Path | None:
-        found = self.run(row, work).finished()
-        return found and found / "finished"
 
 
 @pytest.fixture(scope="module")
@@ -118,17 +76,6 @@ def passed() -> Iterator[list[int]]:
     hook.remove()
 
 
-def equal(one: Path | None, other: Path | None) -> bool:
-    assert one
-    assert other
-    first, second = (checkpoint.load(made / "final.pt", "ctxgcd-model")["network"] for made in (one, other))
-    same = first.keys() == second.keys() and all(torch.equal(first[name], second[name]) for name in first)
-    return same and all((one / name).read_bytes() == (other / name).read_bytes() for name in BYTES)
-
-
-BYTES = ("history.csv", "assignments.csv", "params.yaml")
-
-
 def test_rows_trained_together_equal_rows_trained_alone(
     tmp_path: Path, place: Place, alone: Path, passed: list[int], capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -153,7 +100,7 @@ def test_a_row_that_another_process_trains_is_left_out(
 ) -> None:
     with checkpoint.owned(place.run("orca", tmp_path).state):
         assert place.together(["simgcd", "orca", FULL], tmp_path) == []
-    assert "skipped orca: another process trains the run in " in capsys.readouterr().out
+    assert re.search(r"^skipped orca: process [0-9]+ on .* trains the run in ", capsys.readouterr().out, re.M)
     assert place.made("orca", tmp_path) is None
     assert all(equal(place.made(row, alone), place.made(row, tmp_path)) for row in ("simgcd", FULL))
 
@@ -198,9 +145,20 @@ def test_test_views_that_are_not_kept_are_computed_once_an_epoch(
 def test_rows_that_do_not_fit_train_in_a_second_part(
     tmp_path: Path, place: Place, alone: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    """The lock of a row is released when its training has ended."""
+    rows, begin, available = ["simgcd", "orca", FULL], Row.begin, set()
+
+    def with_locks(row: Row, look: Any) -> Any:
+        for other in rows:
+            if place.made(other, tmp_path):
+                with checkpoint.owned(place.run(other, tmp_path).state, patience=0):
+                    available.add(other)
+        return begin(row, look)
+
+    monkeypatch.setattr(Row, "begin", with_locks)
     monkeypatch.setattr(shared, "OF_FREE", 1e-9)
-    rows = ["simgcd", "orca", FULL]
     assert place.together(rows, tmp_path) == []
+    assert len(available) == 2
     assert "3 rows train in 3 parts (1, 1, 1 rows), because" in capsys.readouterr().out
     assert all(equal(place.made(row, alone), place.made(row, tmp_path)) for row in rows)
 
@@ -217,3 +175,114 @@ def test_methods_with_their_own_trunk_or_batch_train_alone(
     assert place.together(rows, tmp_path) == []
     records = [json.loads(((place.made(row, tmp_path) or tmp_path) / "run.json").read_text()) for row in rows]
     assert [record.get("together") for record in records] == [2, None, 2]
+
+
+# The job's script with two processes: the first one has little memory, the other one no space for test views. It also
+# trains rows alone, and interrupts a row before the others begin.
+TRAINED = (FULL, LATER, "orca")  # of which at least two that look at all test views are in the first part
+TWO_PROCESSES = f"""
+from dataclasses import replace
+
+from ctxgcd.training import shared, views
+from ctxgcd.training.row import Row
+from ctxgcd.utils.reporting import reported
+from workflow.scripts.train_together import main
+
+together, begin, memory_of = shared.train_together, Row.begin, shared.memory_of
+
+
+def interrupted(row, look):
+    if look.epoch == 2:
+        raise KeyboardInterrupt
+    return begin(row, look)
+
+
+def with_single_trainings(runs, split, device, processes):
+    if not processes.first:
+        views.IN_MEMORY = views.ON_DISK = 0
+    shared.memory_of = lambda row, inputs: 2 + 0 * memory_of(row, inputs)
+    shared.free_memory = lambda device: 8 if processes.first else 100
+    for one in runs:
+        if one.parameters["row"] in {TRAINED}:
+            alone = replace(one, work=one.work.with_name("alone"))
+            alone.state.mkdir(parents=True, exist_ok=True)
+            alone.train(split, device, processes)
+    Row.begin = interrupted
+    try:
+        together([one for one in runs if one.parameters["row"] == "orca"], split, device, processes)
+    except KeyboardInterrupt:
+        Row.begin = begin
+    return together(runs, split, device, processes)
+
+
+shared.train_together = with_single_trainings
+with reported():
+    main()
+"""
+
+
+@pytest.mark.slow
+def test_two_processes_train_the_rows_that_the_first_one_chooses(tmp_path: Path, place: Place, alone: Path) -> None:
+    """In its parts; with an interrupted row, one that diverges, one that another call trains, and a clustering."""
+    (tmp_path / "script.py").write_text(TWO_PROCESSES)
+    work = tmp_path / "together"
+    runs = [place.run(row, work) for row in (*TRAINED, "simgcd+lr=1e30", "unoplus", "kmeans")]
+    (tmp_path / "runs.json").write_text(json.dumps([place.given(one) for one in runs]))
+    words = ["--runs", str(tmp_path / "runs.json"), "--devices", "2", *place.options(work)]
+    with checkpoint.owned(place.run("unoplus", work).state):
+        done = subprocess.run(
+            [programs() / "python", str(tmp_path / "script.py"), *words],
+            **{"env": ENVIRONMENT, "capture_output": True, "text": True, "timeout": 200, "check": False},
+        )
+    assert done.returncode == 2, done.stdout + done.stderr
+    assert done.stderr.count("simgcd+lr=1e30 seed 0: the loss is nan in epoch 0") == 1
+    assert done.stderr.count("error: 1 run of fashion, seed 0, failed: simgcd+lr=1e30; finished runs are kept") == 1
+    assert len(re.findall("^skipped unoplus: process [0-9]+ on .* trains the run in ", done.stdout, re.M)) == 1
+    assert done.stdout.count("orca seed 0  resumed after epoch 2") == 1
+    assert done.stdout.count("4 rows train in 2 parts (3, 1 rows)") == 1
+    assert place.made("kmeans", work)
+    assert place.made("unoplus", work) is None
+    for row in TRAINED:
+        one = place.made(row, work)
+        assert one
+        assert equal(one, place.made(row, tmp_path / "alone")), row
+        assert json.loads((one / "run.json").read_text(encoding="utf-8"))["processes"] == 2
+        of_one_process = network_of(place.made(row, alone))
+        for name, value in network_of(one).items():
+            torch.testing.assert_close(value, of_one_process[name], rtol=1e-4, atol=1e-5, msg=f"{row} {name}")
+
+
+def test_a_training_waits_for_the_call_that_trains_its_run_and_copies_it(
+    tmp_path: Path, place: Place, alone: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    one, finished, printed = place.run("orca", tmp_path / "runs"), place.made("orca", alone), []
+
+    def other_call() -> None:
+        with checkpoint.owned(one.state):
+            printed.append("")
+            while "waiting for process " not in printed[-1]:
+                printed.append(capsys.readouterr().out)
+                time.sleep(0.01)
+            shutil.copytree(finished or alone, one.state / "finished")
+
+    given = place.given(one)
+    words = ["--parameters", json.dumps(given["parameters"]), "--code", given["code"], "--out", str(tmp_path / "out")]
+    monkeypatch.setattr(sys, "argv", ["train_run.py", *words, *place.options(one.work)])
+    thread = Thread(target=other_call)
+    thread.start()
+    while not printed:
+        time.sleep(0.01)
+    runpy.run_path(str(ROOT / "workflow/scripts/train_run.py"))["main"]()
+    thread.join()
+    assert f"this run is already finished; copied from {one.state}" in capsys.readouterr().out
+    assert equal(tmp_path / "out", finished)
+
+
+def test_damaged_inputs_end_each_of_their_rows(
+    tmp_path: Path, place: Place, capsys: pytest.CaptureFixture[str]
+) -> None:
+    damaged = tmp_path / "weights.pt"
+    damaged.write_bytes(b"weights")
+    runs = [replace(place.run(row, tmp_path), files={"weights": damaged}) for row in ("simgcd", "orca")]
+    assert sorted(shared.train_together(runs, place.split, CPU)) == ["orca", "simgcd"]
+    assert capsys.readouterr().err.count(f"error: weights file {damaged}") == 2

@@ -32,10 +32,15 @@ def numbered(count: int, images: int = 7) -> BankViews:
     return BankViews(bank, torch.arange(images + 2.0)[:, None])
 
 
+def pair(bank: BankViews, ids: Tensor, stream: torch.Generator) -> Tensor:
+    [rows] = bank.pairs([(ids, Stream(stream))], CPU)
+    return rows
+
+
 @pytest.mark.parametrize("count", [2, 3, 4])
 def test_bank_gives_two_different_views(count: int) -> None:
     ids = torch.arange(7).repeat(300)
-    rows = numbered(count).pair(ids, Stream(generator(0, "views")))
+    rows = pair(numbered(count), ids, generator(0, "views"))
     first, second = rows.chunk(2)
     assert torch.equal(first[:, 1].long(), ids)
     assert torch.equal(second[:, 1].long(), ids)
@@ -45,9 +50,22 @@ def test_bank_gives_two_different_views(count: int) -> None:
     chance = 1 / (count * (count - 1))
     # All ordered pairs are equally frequent, within five standard errors.
     assert max(abs(share - chance) for share in shares) < 5 * (chance * (1 - chance) / len(drawn)) ** 0.5
-    assert torch.equal(rows, numbered(count).pair(ids, Stream(generator(0, "views"))))
-    assert not torch.equal(rows, numbered(count).pair(ids, Stream(generator(0, "views", 1))))
+    assert torch.equal(rows, pair(numbered(count), ids, generator(0, "views")))
+    assert not torch.equal(rows, pair(numbered(count), ids, generator(0, "views", 1)))
     assert numbered(count).test(torch.tensor([8, 0])).tolist() == [[8.0], [0.0]]
+
+
+def test_equal_views_of_several_rows_are_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    bank, read = numbered(3), list[int]()
+    kept = bank._kept
+    monkeypatch.setattr(bank, "_kept", lambda views, ids: read.append(len(ids)) or kept(views, ids))
+    ids, others = torch.tensor([3, 1, 4]), torch.tensor([3, 1, 5])
+    groups = [(of, Stream(generator(0, "views"))) for of in (ids, others, ids, ids)]
+    groups.append((ids, Stream(generator(0, "views", 1))))
+    found = list(bank.pairs(groups, CPU))
+    assert read == [6, 6, 6]
+    for (of, _), epoch, rows in zip(groups, (0, 0, 0, 0, 1), found, strict=True):
+        assert torch.equal(rows, pair(numbered(3), of, generator(0, "views", epoch)))
 
 
 @pytest.fixture

@@ -1,8 +1,10 @@
-"""Runs trained in one process: equal to single trainings, cached, and copied by the normal call."""
+"""Runs trained in one job: equal to single trainings, cached, and copied by the normal call."""
 
 from __future__ import annotations
 
 import json
+import os
+import platform
 import re
 import shutil
 from collections import Counter
@@ -19,10 +21,11 @@ TARGETS = [f"{folder_of(run)}/metrics.json" for run in RUNS]
 
 def test_demo_has_a_job_for_some_runs_of_each_seed(tmp_path: Path) -> None:
     project = fresh(tmp_path / "project", tmp_path / "nothing")
-    result = project.call("-n", "--cores", "2", "together", "demo")
+    result = project.call("-n", "-p", "--cores", "2", "together", "demo", "--set-resources", "train_together:gpu=2")
     assert result.code == 0, result.output
     made = {"weights": 1, "manifest": 1, "split": 1, "image_store": 1, "features": 2}
     assert {rule: count for rule, count in result.jobs.items() if rule != "total"} == made | {"train_together": 5}
+    assert result.output.count(" --devices 2 ") == 5
     assert not (project.folder / "results").exists()
 
 
@@ -36,12 +39,12 @@ def test_the_default_is_all_tables(tiny: Project) -> None:
     result = tiny.dry("together")
     assert "train" not in result.jobs
     of = Counter[str]()
-    for number, benchmark in re.findall(r"Training (\d+) runs? of (\S+), seed 0, in one process", result.output):
+    for number, benchmark in re.findall(r"Training (\d+) runs? of (\S+), seed 0, in one job", result.output):
         of[benchmark] += int(number)
     assert of == dict.fromkeys(EIGHT, len(PLANNED_ROWS))
 
 
-def test_runs_trained_in_one_process_are_those_of_single_trainings(done: Project, another: Project) -> None:
+def test_runs_trained_in_one_job_are_those_of_single_trainings(done: Project, another: Project) -> None:
     """Together with a run that diverges, which is named, and one that another process trains, which is skipped."""
     held = another.folder / folder_of(BESIDE[1])
     state = another.folder / f"work/runs/{json.loads((held / 'run.json').read_text())['identity']}-gcd"
@@ -52,7 +55,7 @@ def test_runs_trained_in_one_process_are_those_of_single_trainings(done: Project
     with owned(state):
         first = another.call("--cores", "1", "--keep-going", "together", diverges, *TARGETS)
     sentence = f"error: 1 run of {OWN}, seed 0, failed: simgcd+lr=1e30; finished runs are kept"
-    refused(first, "skipped gcd: another process trains the run", sentence)
+    refused(first, f"skipped gcd: process {os.getpid()} on {platform.node()} (", sentence)
     assert first.jobs["train_together"] == 3  # two runs of cifar10 share the trunk
     assert {path.parent.name.partition("-")[2] for path in another.folder.glob("work/runs/*/finished")} == {
         row for _, row, _ in RUNS
@@ -60,9 +63,10 @@ def test_runs_trained_in_one_process_are_those_of_single_trainings(done: Project
     assert not list(another.folder.glob(f"results/runs/{OWN}/*/seed0"))
 
     shutil.rmtree(another.folder / "work/imports")
-    second = another.call("--cores", "1", *TARGETS)
+    second = another.call("--cores", "1", "-p", *TARGETS)
     assert second.code == 0, second.output
     assert second.output.count("this run is already finished; copied from work/runs/") == len(RUNS) - 1
+    assert second.output.count("--devices 0") == len(RUNS) - 1  # copying needs no GPU
     alone, together = results(done.folder), results(another.folder)
     own = [name for name in alone if name.startswith(tuple(f"{folder_of(run)}/" for run in RUNS))]
     assert len(own) == 9 * len(RUNS)
