@@ -30,7 +30,7 @@ test: environment ## run the tests
 	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
 
 test-quick: environment ## run the fast tests: tests/unit and the golden values, without those marked slow
-	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder -m "not slow" tests/unit tests/test_golden.py tests/test_golden_clustered.py
+	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder -m "not slow and not soak" tests/unit tests/test_golden.py tests/test_golden_clustered.py
 
 test-browser: environment ## test the report in a headless Chromium (skipped, with the reason, if there is none)
 	$(BIN)/python -m pytest -m browser tests/browser
@@ -57,8 +57,10 @@ verify: environment ## make the demo and compare its tables with the committed o
 compare: environment ## train the same runs with BASE (a revision or folder) and this checkout, compare bit for bit (20 minutes)
 	$(BIN)/python workflow/scripts/compare_checkouts.py "$(BASE)" $(ARGS)
 
-soak: environment ## interrupt a demo 50 times and compare its results with those of an uninterrupted demo (an hour)
+soak: environment ## run the tests marked soak, and interrupt a demo 50 times and `snakemake together` 20 times (an hour)
+	$(BIN)/python -m pytest -m soak
 	$(BIN)/python -m tests.resume.soak --kills 50
+	$(BIN)/python -m tests.resume.soak --kills 20 --together
 
 format: environment ## format Python and Snakemake files
 	$(BIN)/ruff check --fix .

@@ -2,8 +2,8 @@
 
 It is called with the name of a command and its arguments. Its records are in the folder QUEUE, where two files change
 its behaviour. `closed`: no job runs, and each is reported as failed. `interrupt`, with a pattern: the first training
-that writes a matching file ends as at its time limit, by SIGTERM and soon after SIGKILL. Trainings call the real
-programs instead of those in the folder FORKED.
+that writes a matching file ends as at its time limit, by SIGTERM and soon after SIGKILL. Until then, trainings call the
+real programs instead of those in the folder FORKED.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def supervise(number: int) -> None:
     interrupt = QUEUE / "interrupt"
     training = job["comment"].startswith("rule_train")
     command = job["command"]
-    if training:
+    if training and interrupt.exists():
         command = command.replace(os.environ["FORKED"], str(Path(sys.executable).parent))
     with open(job["log"], "w") as log:
         environment = os.environ | {"SLURM_JOB_ID": str(number)} | gpus

@@ -19,7 +19,7 @@ import yaml
 from tests.clusters.cluster import GPU, Cluster, container_of, serving, stand_ins
 from tests.helpers.forked import programs
 from tests.helpers.places import PROGRAMS, ROOT
-from tests.helpers.workflow import Project, Result, fresh, one_job_of_each_kind
+from tests.helpers.workflow import Project, Result, fresh, one_job_of_each_kind, short_trainings
 
 PROFILES = ROOT / "profiles"
 RUN = "results/runs/fashion/simgcd/seed0"
@@ -65,6 +65,15 @@ def test_its_command_gives_imagenet_all_gpus(pod: dict[str, Any], tmp_path: Path
     assert devices == {"imagenet_1k": "8", "cub": "1"}
 
 
+# Added to the sitecustomize of a project: the client reads KUBECONFIG when it is imported, before a process is forked.
+READ_AGAIN = """
+import os
+if "KUBECONFIG" in os.environ:
+    from kubernetes.config import kube_config
+    kube_config.KUBE_CONFIG_DEFAULT_LOCATION = os.environ["KUBECONFIG"]
+"""
+
+
 def call(project: Project, cluster: Cluster, *words: str) -> Result:
     """Call Snakemake with the profile; the project's folder replaces /project and the node's /workdir."""
     profile = project.folder / "profiles" / "mine" / "config.yaml"
@@ -73,26 +82,21 @@ def call(project: Project, cluster: Cluster, *words: str) -> Result:
     text = text.replace("\n# site: ", "\n").replace("NAMESPACE", "birds")
     text = text.replace("/project", str(project.folder)).replace("/workdir", str(cluster.folder / "workdir"))
     profile.write_text(text)
+    with (project.folder / "sitecustomize.py").open("a") as file:
+        file.write(READ_AGAIN)
     often = ("--seconds-between-status-checks", "1", "--latency-wait", "5")
-    with serving(cluster) as kubeconfig:  # the client reads KUBECONFIG when it is imported, so nothing is forked here
-        own = {"KUBECONFIG": str(kubeconfig), "PATH": cluster.programs, "PYTHONPATH": str(project.folder)}
-        done = subprocess.run(
-            [PROGRAMS / "snakemake", "--workflow-profile", "profiles/mine", *words, *often],
-            cwd=project.folder,
-            env={**os.environ, **own, "CTXGCD_DATA": str(project.data)},
-            text=True,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-        )
-    return Result(done.returncode, done.stdout)
+    with serving(cluster) as kubeconfig, pytest.MonkeyPatch.context() as patch:
+        patch.setenv("KUBECONFIG", str(kubeconfig))
+        patch.setenv("PATH", cluster.programs)
+        return project.call("--workflow-profile", "profiles/mine", *words, *often)
 
 
-def cluster_in(folder: Path, **settings: Any) -> Cluster:
+def cluster_in(folder: Path, programs: Path = PROGRAMS, **settings: Any) -> Cluster:
     pytest.importorskip("snakemake_executor_plugin_kubernetes")
     pytest.importorskip("snakemake_storage_plugin_fs")
     (folder / "node").mkdir()
-    programs = os.pathsep.join([stand_ins(folder / "programs"), str(PROGRAMS), os.defpath])
-    return Cluster(folder / "node", programs, **settings)
+    path = os.pathsep.join([stand_ins(folder / "programs"), str(programs), os.defpath])
+    return Cluster(folder / "node", path, **settings)
 
 
 @pytest.fixture(scope="module")
@@ -206,30 +210,38 @@ def test_the_role_of_the_head_pod_permits_the_calls_of_the_plugin(submitted: tup
     assert container["workingDir"] == profile["directory"]
 
 
-@pytest.fixture(scope="module")
-def carried_out(tmp_path_factory: pytest.TempPathFactory) -> tuple[Project, Cluster, Result]:
-    """A real training whose first pod is killed after an epoch."""
-    folder = tmp_path_factory.mktemp("kubernetes")
-    cluster = cluster_in(folder, runs=True, interrupt="work/runs/*/last.pt")
+def with_packed_images(folder: Path, target: str, *until: str) -> Project:
+    """A project whose next call for `target` makes no image store, because the cluster's volume has one."""
     project = fresh(folder / "project", folder / "nothing")
-
-    def small(content: dict[str, Any]) -> None:
-        quick = {"resize": 32, "crop": 32, "tail": "blocks", "view_bank": 0, "epochs": 4, "batch_size": 64}
-        content["protocols"]["fashion"] |= quick
-        simgcd = {"projector_width": 64, "projection_dim": 64, "teacher_warmup_epochs": 1}
-        content["benchmarks"]["fashion"]["methods"] |= {"simgcd": simgcd, "full": {"T_warm": 1, "neighbour_images": 64}}
-        content["benchmarks"]["fashion"]["trial"] = True
-
-    project.change(small)
-    before = project.call("--cores", "2", f"{RUN}/run.json", "--until", "image_store", "weights")
+    project.change(short_trainings)
+    before = project.call("--cores", "2", target, "--until", "image_store", *until)
     assert before.code == 0, before.output
     for name in ("results", "work"):
         shutil.move(project.folder / name, project.folder / "pods" / name)
-    return project, cluster, call(project, cluster, f"{RUN}/run.json")
+    return project
 
 
-def test_a_training_resumes_after_its_pod_was_killed(carried_out: tuple[Project, Cluster, Result]) -> None:
-    project, cluster, result = carried_out
+def test_packed_images_are_not_copied_into_the_pod(tmp_path: Path) -> None:
+    duplicates = "results/duplicates_fashion.csv"
+    cluster, project = cluster_in(tmp_path, programs(), runs=True), with_packed_images(tmp_path, duplicates)
+    result = call(project, cluster, duplicates)
+    assert (list(cluster.exit_codes.values()), result.code) == ([0], 0), result.output
+    assert (project.folder / "pods" / duplicates).is_file()
+    assert_packed_images_are_linked(project, cluster)
+
+
+def assert_packed_images_are_linked(project: Project, cluster: Cluster) -> None:
+    linked = re.findall(r"Creating symlink for on-demand retrieval of (\S+)\.$", "".join(cluster.logs.values()), re.M)
+    stores = project.folder / "pods" / "work" / "stores"
+    assert {str(file) for file in stores.iterdir() if file.suffix in (".npz", ".pixels")} <= set(linked)
+
+
+@pytest.mark.soak
+def test_a_training_resumes_after_its_pod_was_killed(tmp_path: Path) -> None:
+    """A real training whose first pod is killed after an epoch. Then its command, with a very short time limit."""
+    cluster = cluster_in(tmp_path, runs=True, interrupt="work/runs/*/last.pt")
+    project = with_packed_images(tmp_path, f"{RUN}/run.json", "weights")
+    result = call(project, cluster, f"{RUN}/run.json")
     first, second = cluster.posted("train", "benchmark=fashion")
     ends = [cluster.exit_codes[job["metadata"]["name"]] for job in (first, second)]
     assert (ends, result.code) == ([137, 0], 0), result.output
@@ -237,18 +249,8 @@ def test_a_training_resumes_after_its_pod_was_killed(carried_out: tuple[Project,
     assert re.search(r"resumed after epoch [123]$", log, re.MULTILINE), log
     history = (project.folder / "pods" / RUN / "history.csv").read_text().splitlines()
     assert [line.split(",")[0] for line in history[1:]] == ["0", "1", "2", "3"]
+    assert_packed_images_are_linked(project, cluster)
 
-
-def test_packed_images_are_not_copied_into_the_pod(carried_out: tuple[Project, Cluster, Result]) -> None:
-    project, cluster, _ = carried_out
-    linked = re.findall(r"Creating symlink for on-demand retrieval of (\S+)\.$", "".join(cluster.logs.values()), re.M)
-    stores = project.folder / "pods" / "work" / "stores"
-    assert {str(file) for file in stores.iterdir() if file.suffix in (".npz", ".pixels")} <= set(linked)
-
-
-def test_a_training_stops_itself_at_its_time_limit(carried_out: tuple[Project, Cluster, Result]) -> None:
-    """The first pod's command with another seed and a very short time limit."""
-    project, _, result = carried_out
     (command,) = re.findall(r"python workflow/scripts/train_run.py .* --minutes 240 .*(?= 2>&1)", result.output)
     changes = {"--minutes 240 ": "--minutes 0.0001 ", '"seed": 0': '"seed": 7', ".snakemake/storage/fs/": "/"}
     for was, now in changes.items():

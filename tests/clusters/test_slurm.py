@@ -24,7 +24,7 @@ from ctxgcd.plan.work import classes_of, images_in, work_of
 from tests.helpers.forked import programs
 from tests.helpers.layouts import Painter
 from tests.helpers.places import ROOT
-from tests.helpers.workflow import Project, Result, fresh, one_job_of_each_kind
+from tests.helpers.workflow import Project, Result, fresh, one_job_of_each_kind, short_trainings
 
 pytest.importorskip("snakemake_executor_plugin_slurm")
 PROFILE = ROOT / "profiles" / "slurm" / "config.yaml"
@@ -145,8 +145,8 @@ def test_the_time_limit_of_a_training_is_sufficient(params: Params) -> None:
 
 
 @pytest.fixture(scope="module")
-def carried_out(tmp_path_factory: pytest.TempPathFactory) -> tuple[Project, Queue, Result]:
-    """A real training that reaches its time limit after an epoch, and the real packing of a broken image."""
+def failed(tmp_path_factory: pytest.TempPathFactory) -> tuple[Queue, Result]:
+    """The real packing of a broken image, and a training whose split is empty."""
     folder = tmp_path_factory.mktemp("slurm")
     project, queue = fresh(folder / "project", folder / "nothing"), queue_in(folder / "queue")
     painter = Painter(0)
@@ -157,12 +157,7 @@ def carried_out(tmp_path_factory: pytest.TempPathFactory) -> tuple[Project, Queu
     broken.write_bytes(broken.read_bytes()[:200])
     (folder / "mine" / "labelled.txt").write_text("bee\n")
 
-    def small(content: dict[str, Any]) -> None:
-        quick = {"resize": 32, "crop": 32, "tail": "blocks", "view_bank": 0, "epochs": 4, "batch_size": 64}
-        content["protocols"]["fashion"] |= quick
-        simgcd = {"projector_width": 64, "projection_dim": 64, "teacher_warmup_epochs": 1}
-        content["benchmarks"]["fashion"]["methods"] |= {"simgcd": simgcd, "full": {"T_warm": 1, "neighbour_images": 64}}
-        content["benchmarks"]["fashion"]["trial"] = True
+    def with_own(content: dict[str, Any]) -> None:
         content["benchmarks"]["mine"] = {
             **{"reader": "folder", "path": str(folder / "mine"), "listing": "", "labelled": "labelled.txt"},
             **{"classes": 3, "images": "any", "K": True, "protocol": "fashion"},
@@ -170,43 +165,41 @@ def carried_out(tmp_path_factory: pytest.TempPathFactory) -> tuple[Project, Queu
             **{"overrides": {"batch_size": 8}, "settings": {}},
         }
 
-    project.change(small)
-    wanted = [f"{RUN}/metrics.json", "results/duplicates_mine.csv"]
-    planned = project.call("--summary", *wanted).output
-    prepared = re.findall(
-        r"^(work/(?:stores/fashion|weights/|manifests/mine)\S+|results/splits/mine.csv)", planned, re.M
-    )
-    before = project.call("--cores", "2", *prepared)
+    project.change(with_own)
+    wanted = [*one_job_of_each_kind(project, project.folder)[:1], "results/duplicates_mine.csv"]
+    before = project.call("--cores", "2", "results/splits/mine.csv")
     assert before.code == 0, before.output
-    (queue.folder / "interrupt").write_text("work/runs/*/last.pt")
-    return project, queue, queue.call(project, "profiles/slurm", "--keep-going", *wanted)
+    return queue, queue.call(project, "profiles/slurm", "--keep-going", *wanted, "--preemptible-retries", "0")
 
 
-def test_a_training_resumes_after_its_time_limit(carried_out: tuple[Project, Queue, Result]) -> None:
-    project, queue, result = carried_out
-    assert [job["state"] for job in queue.jobs("train", "fashion_simgcd_0")] == ["TIMEOUT", "COMPLETED"], result.output
-    log = (project.folder / "work/logs/train/fashion/simgcd/seed0.log").read_text()
-    assert re.search(r"resumed after epoch [123]$", log, re.MULTILINE), log
-    assert json.loads((project.folder / RUN / "metrics.json").read_text())["epoch"] == 3
-    assert "SLURM status is: 'TIMEOUT'" in result.output
-
-
-def test_the_step_of_a_training_is_one_task(carried_out: tuple[Project, Queue, Result]) -> None:
-    steps = [json.loads(line) for line in (carried_out[1].folder / "steps").read_text().splitlines()]
+def test_the_step_of_a_training_is_one_task(failed: tuple[Queue, Result]) -> None:
+    steps = [json.loads(line) for line in (failed[0].folder / "steps").read_text().splitlines()]
     assert ["-n1", "--cpu-bind=q", "--cpus-per-gpu=4", "--gpus=1", "--nodes=1"] in steps
 
 
-def test_an_error_message_is_printed_once(carried_out: tuple[Project, Queue, Result]) -> None:
-    _, queue, result = carried_out
+def test_an_error_message_is_printed_once(failed: tuple[Queue, Result]) -> None:
+    queue, result = failed
     assert result.code != 0
     assert re.search(
         r"^error: \S+/bee/2.jpg cannot be decoded .*; replace or remove it", result.output, re.MULTILINE
     ), result.output
     assert "Traceback" not in result.output
-    (job,) = queue.jobs("image_store", "mine")
-    assert job["state"] == "FAILED"
+    for job in (queue.jobs("image_store", "mine"), queue.jobs("train", "cub_simgcd_0")):
+        assert [attempt["state"] for attempt in job] == ["FAILED"]
 
 
-def test_a_run_does_not_depend_on_the_executor(carried_out: tuple[Project, Queue, Result]) -> None:
-    """A call without the queue finds the runs made through the queue finished."""
-    assert "Nothing to be done" in carried_out[0].dry(f"{RUN}/metrics.json").output
+@pytest.mark.soak
+def test_a_training_resumes_after_its_time_limit(tmp_path: Path) -> None:
+    """A real training that reaches its time limit after an epoch; a call without the queue finds the run finished."""
+    project, queue = fresh(tmp_path / "project", tmp_path / "nothing"), queue_in(tmp_path / "queue")
+    project.change(short_trainings)
+    before = project.call("--cores", "2", f"{RUN}/run.json", "--until", "image_store", "weights")
+    assert before.code == 0, before.output
+    (queue.folder / "interrupt").write_text("work/runs/*/last.pt")
+    result = queue.call(project, "profiles/slurm", f"{RUN}/metrics.json")
+    assert [job["state"] for job in queue.jobs("train", "fashion_simgcd_0")] == ["TIMEOUT", "COMPLETED"], result.output
+    log = (project.folder / "work/logs/train/fashion/simgcd/seed0.log").read_text()
+    assert re.search(r"resumed after epoch [123]$", log, re.MULTILINE), log
+    assert json.loads((project.folder / RUN / "metrics.json").read_text())["epoch"] == 3
+    assert "SLURM status is: 'TIMEOUT'" in result.output
+    assert "Nothing to be done" in project.dry(f"{RUN}/metrics.json").output

@@ -16,7 +16,10 @@ from tests.helpers.layouts import Painter
 
 @pytest.fixture(scope="module")
 def unmade(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The project with one seed, because the outputs of dvc.yaml do not depend on the number of seeds."""
     folder = fresh_copy(tmp_path_factory.mktemp("dvc") / "project")
+    file = folder / "params.yaml"
+    file.write_text(yaml.safe_dump(yaml.safe_load(file.read_text()) | {"seeds": [0], "seeds_of": {}}, sort_keys=False))
     git(folder, "init", "--quiet")
     return folder
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.dvc.project import NOTHING, change_params, commit, start, succeed, trainings
+from tests.dvc.project import NOTHING, change_params, start, succeed, trainings
 
 RUN = Path("results/runs/fashion/full-paper/seed0")
 
@@ -57,6 +57,7 @@ def test_a_new_training_leaves_the_cache_as_it_was(project: Path, link: str) -> 
     assert (project / RUN / "history.csv").read_bytes() != before[project / RUN / "history.csv"]
 
 
+@pytest.mark.soak
 def test_a_killed_and_an_interrupted_call_are_resumed(made: Path, project: Path) -> None:
     """A call killed after the first epoch and interrupted in a later one gives the numbers of an uninterrupted one."""
     shutil.rmtree(project / RUN.parent)
@@ -93,9 +94,8 @@ def states(folder: Path) -> set[tuple[Path, int]]:
     return found
 
 
-def test_an_experiment_is_compared(project: Path) -> None:
-    succeed(project, "dvc", "repro", "demo")
-    commit(project)
+def test_an_experiment_is_compared(published: Path, tmp_path: Path) -> None:
+    project = shutil.copytree(published, tmp_path / "project", symlinks=True)
     before = json.loads((project / "results/metrics_fashion.json").read_text())
     # A value of the sensitivity grids, and the lr, because the former changes no prediction on so few images.
     values = ("methods.full.lambda_n=10.0", "protocols.fashion.lr=0.5")

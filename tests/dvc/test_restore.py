@@ -18,25 +18,10 @@ import pytest
 from ctxgcd.config import read
 from ctxgcd.pipeline.restore import difference, taken_out
 from ctxgcd.pipeline.runs import Run
-from tests.dvc.project import NOTHING, change_params, commit, git, run, succeed, trainings
+from tests.dvc.project import NOTHING, change_params, git, run, succeed, trainings
 
 RESTORE = ("python", "workflow/scripts/restore_results.py")
 ROWS = {"full-paper", "full-paper+lambda_n=0.3", "simgcd"}
-
-
-@pytest.fixture(scope="module")
-def published(made: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A finished project whose results are recorded, committed and pushed."""
-    folder = tmp_path_factory.mktemp("published") / "project"
-    return publish(shutil.copytree(made, folder, symlinks=True))
-
-
-def publish(folder: Path) -> Path:
-    succeed(folder, "dvc", "repro", "demo")
-    succeed(folder, "dvc", "remote", "add", "--default", "near", str(folder.parent / "remote"))
-    commit(folder)
-    succeed(folder, "dvc", "push")
-    return folder
 
 
 def clone(folder: Path, to: Path) -> Path:
@@ -45,49 +30,46 @@ def clone(folder: Path, to: Path) -> Path:
     return to
 
 
-def test_a_clone_has_nothing_to_do_until_a_value_changes(published: Path, tmp_path: Path) -> None:
+def test_a_clone_has_nothing_to_do(published: Path, tmp_path: Path) -> None:
     folder = clone(published, tmp_path / "clone")
-    output = succeed(folder, *RESTORE)
-    assert "3 of 3 recorded runs" in output
-    assert trainings(folder) == set()
+    assert "3 of 3 recorded runs" in succeed(folder, *RESTORE)
     assert NOTHING in succeed(folder, "snakemake", "--dry-run", "demo")
     assert "up to date" in succeed(folder, "dvc", "status", "demo")  # the new tables equal the recorded ones
-    change_params(folder, protocols={"fashion": {"lr": 0.05}})
-    assert trainings(folder) == ROWS
 
 
 def test_runs_with_a_changed_value_are_not_restored(published: Path, tmp_path: Path) -> None:
+    """If a step fails, the removed files are moved back until the next call."""
     folder = clone(published, tmp_path / "clone")
-    change_params(folder, benchmarks={"fashion": {"settings": {"default": {"full": {"tau": 0.25}}}}})
+    params, snakefile = ((folder / name).read_text() for name in ("params.yaml", "Snakefile"))
+    change_params(folder, protocols={"fashion": {"lr": 0.05}})
     output = succeed(folder, *RESTORE)
-    assert "not kept: fashion/full-paper/seed0, fashion/full-paper+lambda_n=0.3/seed0: other parameters (tau" in output
-    assert "1 of 3 recorded runs" in output
-    assert trainings(folder) == ROWS - {"simgcd"}
-    assert not (folder / "results/main_fashion.csv").exists()  # of runs that are not requested
+    both = "fashion/full-paper/seed0, fashion/full-paper+lambda_n=0.3/seed0"
+    assert f"not kept: {both}, fashion/simgcd/seed0: other parameters (lr" in output
+    assert "0 of 3 recorded runs" in output
 
-
-def test_a_failed_step_moves_removed_files_back(published: Path, tmp_path: Path) -> None:
-    folder = clone(published, tmp_path / "clone")
+    (folder / "params.yaml").write_text(params)
     change_params(folder, benchmarks={"fashion": {"settings": {"default": {"full": {"tau": 0.25}}}}})
-    snakefile = (folder / "Snakefile").read_text()
     (folder / "Snakefile").write_text(snakefile + "\n(\n")
     done = run(folder, *RESTORE)
     assert done.returncode == 2, done.stdout
-    assert "not kept: fashion/full-paper/seed0" in done.stdout
+    assert f"not kept: {both}: other parameters (tau" in done.stdout
     assert done.stdout.splitlines()[-1].startswith("error: `snakemake` failed")
     assert (folder / "results/runs/fashion/full-paper/seed0/metrics.json").is_file()
     assert (folder / "results/main_fashion.csv").is_file()
     assert not (folder / "work/restoring").exists()
     (folder / "Snakefile").write_text(snakefile)
-    assert "1 of 3 recorded runs" in succeed(folder, *RESTORE)
+    output = succeed(folder, *RESTORE)
+    assert f"not kept: {both}: other parameters (tau" in output
+    assert "1 of 3 recorded runs" in output
+    assert trainings(folder) == ROWS - {"simgcd"}
+    assert not (folder / "results/main_fashion.csv").exists()  # of runs that are not requested
     assert not (folder / "results/runs/fashion/full-paper/seed0").exists()
     assert not (folder / "work/left_out").exists()  # DVC's cache has all of it
 
 
 def test_what_is_not_recorded_is_never_deleted(published: Path, tmp_path: Path) -> None:
     """Neither by DVC in a pulled folder nor by later steps."""
-    folder = clone(published, tmp_path / "clone")
-    succeed(folder, *RESTORE)
+    folder = shutil.copytree(published, tmp_path / "project", symlinks=True)
     runs = folder / "results/runs"
     shutil.copytree(runs / "fashion/simgcd/seed0", runs / "elsewhere/simgcd/seed0")
     output = succeed(folder, *RESTORE)
@@ -257,7 +239,7 @@ def test_an_empty_folder_does_not_count_as_a_new_run(capsys: pytest.CaptureFixtu
     assert not capsys.readouterr().out
 
 
-def test_a_changed_lr_removes_all_runs_and_changed_scoring_or_tables_none(published: Path, tmp_path: Path) -> None:
+def test_changed_scoring_or_tables_remove_no_run(published: Path, tmp_path: Path) -> None:
     """Runs recorded before tables had another column or other rows are kept; the current code makes the tables."""
     folder = clone(published, tmp_path / "clone")
     for module in ("evaluation/scores", "tables/make"):
@@ -266,12 +248,6 @@ def test_a_changed_lr_removes_all_runs_and_changed_scoring_or_tables_none(publis
     before = succeed(folder, *RESTORE)
     assert "3 of 3 recorded runs" in before
     assert NOTHING in succeed(folder, "snakemake", "--dry-run", "demo")
-
-    shutil.rmtree(folder / "results")
-    shutil.rmtree(folder / ".snakemake")
-    change_params(folder, protocols={"fashion": {"lr": 0.05}})
-    assert "0 of 3 recorded runs" in succeed(folder, *RESTORE)
-    assert trainings(folder) == ROWS
 
 
 @pytest.mark.parametrize(

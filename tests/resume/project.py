@@ -8,6 +8,7 @@ import shutil
 import signal
 import subprocess
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -33,12 +34,12 @@ def fresh_copy(folder: Path, source: Path = ROOT) -> Path:
     return folder
 
 
-def shrink(folder: Path, **protocol: Any) -> Path:
-    """Reduce the main table of the demo to two trained rows of one seed, on the 500 labelled images."""
+def shrink(folder: Path, rows: Sequence[str] = ("simgcd", "full-paper"), **protocol: Any) -> Path:
+    """Reduce the main table of the demo to trained rows of one seed, on the 500 labelled images."""
     file = folder / "params.yaml"
     params = yaml.safe_load(file.read_text())
     params |= {"seeds": [0], "seeds_of": {}, "rows_of": {}}
-    params["rows"]["main"] = ["simgcd", "full-paper"]
+    params["rows"]["main"] = list(rows)
     params["protocols"]["fashion"] |= {"resize": 32, "crop": 32, "tail": "blocks", **protocol}
     params["benchmarks"]["fashion"]["methods"]["simgcd"]["projector_width"] = 64
     params["benchmarks"]["fashion"]["trial"] = True
@@ -82,7 +83,7 @@ def processes(folder: Path) -> list[psutil.Process]:
 
 def trainers(folder: Path) -> list[psutil.Process]:
     found = (p for p in processes(folder) if p.name().startswith("python"))
-    return [process for process in found if any("train_run.py" in word for word in process.cmdline())]
+    return [process for process in found if any("scripts/train_" in word for word in process.cmdline())]
 
 
 def strike(folder: Path, snakemake: subprocess.Popen[bytes], how: str) -> None:

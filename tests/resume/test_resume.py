@@ -15,7 +15,7 @@ from tests.helpers.forked import programs
 from tests.resume.project import finish, fresh_copy, quiet, results, shrink, start, strike
 
 TABLE = "results/main_fashion.csv"
-LONG = {"epochs": 10, "view_bank": 2, "batch_size": 16}
+LONG = {"epochs": 6, "view_bank": 2, "batch_size": 16}
 
 
 @pytest.fixture(scope="module")
@@ -26,16 +26,21 @@ def clean(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_the_results_are_those_of_an_uninterrupted_run(clean: Path, tmp_path: Path) -> None:
-    """With one core and with two: neither kills nor the number of cores change a bit."""
+@pytest.mark.parametrize(
+    "strikes",
+    [("snakemake", "ctrl-c"), pytest.param(("trainer", "term"), marks=pytest.mark.soak)],
+    ids=" and ".join,
+)
+def test_the_results_are_those_of_an_uninterrupted_run(clean: Path, tmp_path: Path, strikes: tuple[str, str]) -> None:
+    """With one core, then with two: neither kills nor the number of cores change a bit."""
     folder = tmp_path / "project"
     shutil.copytree(clean, folder)
     for made in [folder / "work/runs", folder / "results/runs", *folder.glob("results/main_fashion.*")]:
         shutil.rmtree(made) if made.is_dir() else made.unlink()
     log, chance = folder / "snakemake.log", random.Random(0)
-    for number, how in enumerate(("trainer", "snakemake", "term", "ctrl-c")):
+    for how in strikes:
         begun = time.time()
-        snakemake = start(folder, TABLE, "--cores", str(1 + number % 2))
+        snakemake = start(folder, TABLE, "--cores", "1")
         while not any(file.stat().st_mtime > begun for file in folder.glob("work/runs/*/last.pt")):
             assert snakemake.poll() is None, log.read_text()[-3000:]
             time.sleep(0.05)
@@ -47,7 +52,7 @@ def test_the_results_are_those_of_an_uninterrupted_run(clean: Path, tmp_path: Pa
             assert log.read_text().rstrip().endswith(STOPPED)  # under all that Snakemake says
         if how == "snakemake":
             finish(folder, "--unlock", programs=programs())
-    output = log.read_text() + finish(folder, TABLE, "--cores", "1", programs=programs())
+    output = log.read_text() + finish(folder, TABLE, "--cores", "2", programs=programs())
     assert "resumed after epoch" in output
     assert "interrupted; finished work is kept" in output
     assert "Traceback" not in output

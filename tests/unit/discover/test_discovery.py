@@ -7,6 +7,7 @@ import re
 import shutil
 import signal
 import subprocess
+import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -18,12 +19,13 @@ import torch
 import yaml
 
 from ctxgcd import api
+from ctxgcd.cli.command import main
 from ctxgcd.discover import model
 from ctxgcd.discover.presets import chosen
 from ctxgcd.discover.wanted import named_by_size
 from ctxgcd.errors import UserError
 from ctxgcd.utils.files import file_sha256
-from tests.helpers.discovery import KNOWN, LABELLED, MODEL, SIZE, STEPS, Place, command, table
+from tests.helpers.discovery import KNOWN, LABELLED, MODEL, SIZE, STEPS, Place, command, short_trainings, table
 from tests.helpers.places import ENVIRONMENT
 
 pytestmark = pytest.mark.slow
@@ -119,21 +121,20 @@ def test_repeating_a_finished_discovery_writes_nothing(place: Place, found: dict
 # -- interrupted -----------------------------------------------------------------------------------------
 
 
-def test_a_killed_discovery_resumes_to_the_same_result(place: Place, out: Path, tmp_path: Path) -> None:
+def call_of(place: Place, out: Path) -> list[str]:
+    """Return the words of the command that calls `place.discover`."""
+    options = {"--labels": "labels.csv", "--weights": "backbone.pth", "--out": str(out)}
+    words = [word for name, file in options.items() for word in (name, str(place.root / file))]
+    words += ["--backbone", MODEL, "--size", str(SIZE), "--classes", "4"]
+    return ["discover", str(place.root / "photos"), *words]
+
+
+def test_a_killed_discovery_resumes_to_the_same_result(
+    place: Place, out: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     mine = tmp_path / "killed"
-    words = ["discover", str(place.root / "photos"), "--labels", str(place.root / "labels.csv"), "--classes", "4"]
-    words += [
-        "--backbone",
-        MODEL,
-        "--weights",
-        str(place.root / "backbone.pth"),
-        "--size",
-        str(SIZE),
-        "--out",
-        str(mine),
-    ]
-    line = command(*words)
-    with subprocess.Popen(line, env=ENVIRONMENT, stderr=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+    words = call_of(place, mine)
+    with subprocess.Popen(command(*words), env=ENVIRONMENT, stderr=subprocess.PIPE, stdout=subprocess.PIPE) as process:
         while not list(mine.glob("work/images-*/features-*/run-*/last.pt")):
             assert process.poll() is None
             time.sleep(0.02)
@@ -141,13 +142,15 @@ def test_a_killed_discovery_resumes_to_the_same_result(place: Place, out: Path, 
     assert not (mine / "predictions.csv").exists()
     [bank] = mine.glob("work/images-*/features-*/view_bank.npy")
     stamp = bank.stat().st_mtime_ns
-    again = subprocess.run(line, env=ENVIRONMENT, capture_output=True, text=True, check=False)
-    assert again.returncode == 0, again.stderr
-    assert re.search(r"resumed after epoch \d", again.stderr)
-    assert "cached views" not in again.stderr
-    assert "gradient" not in again.stderr  # the sizes of the loss terms are printed by the workflow only
+    monkeypatch.setattr(sys, "argv", ["ctxgcd", *words])
+    with short_trainings():
+        main()
+    again = capsys.readouterr()
+    assert re.search(r"resumed after epoch \d", again.err)
+    assert "cached views" not in again.err
+    assert "gradient" not in again.err  # the sizes of the loss terms are printed by the workflow only
     assert bank.stat().st_mtime_ns == stamp
-    assert f"report: {mine / 'report.html'}" in again.stdout
+    assert f"report: {mine / 'report.html'}" in again.out
     assert (mine / "predictions.csv").read_bytes() == (out / "predictions.csv").read_bytes()
 
 
@@ -214,10 +217,7 @@ def test_an_interrupted_request_keeps_the_earlier_results(
     mine = tmp_path / "out"
     shutil.copytree(place.root / "photos/out", mine)
     before = tree(mine)
-    options = {"--labels": "labels.csv", "--weights": "backbone.pth", "--out": str(mine)}
-    words = [word for name, file in options.items() for word in (name, str(place.root / file))]
-    words += ["--backbone", MODEL, "--size", str(SIZE), "--classes", "4", "--seed", "1"]
-    line = command("discover", str(place.root / "photos"), *words)
+    line = command(*call_of(place, mine), "--seed", "1")
     with subprocess.Popen(line, env=ENVIRONMENT, stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL) as process:
         while not (begun := list(mine.glob("work/images-*/features-*/run-*/last.pt"))):
             assert process.poll() is None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import subprocess
+import runpy
 import sys
 from pathlib import Path
 
@@ -117,8 +117,7 @@ def test_one_thumbnail_of_other_pixels_is_near() -> None:
     assert pairs.to_dict("records") == [{"first": 0, "second": 1, "kind": "near", "difference": 0.0}]
 
 
-@pytest.mark.slow
-def test_script(tmp_path: Path) -> None:
+def test_script(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     images = {"a.png": photo(0), "b, <i>.png": photo(0), "c.png": photo(2)}
     packed(tmp_path / "images", images)
     split = pd.DataFrame(
@@ -126,10 +125,11 @@ def test_script(tmp_path: Path) -> None:
     )
     split["role"], split["class_id"], split["class_name"], split["old"] = ["unlabelled", "labelled", "test"], 0, "x", 1
     split.to_csv(tmp_path / "split.csv", index=False)
-    call = [sys.executable, str(ROOT / "workflow/scripts/find_duplicates.py")]
-    call += ["--store", str(tmp_path / "images/store.npz"), "--split", str(tmp_path / "split.csv")]
-    done = subprocess.run([*call, "--out", str(tmp_path / "out.csv")], capture_output=True, text=True, check=True)
-    assert "1 images of D^u are equal, 0 nearly equal to one of D^l" in done.stdout
+    script = str(ROOT / "workflow/scripts/find_duplicates.py")
+    call = [script, "--store", str(tmp_path / "images/store.npz"), "--split", str(tmp_path / "split.csv")]
+    monkeypatch.setattr(sys, "argv", [*call, "--out", str(tmp_path / "out.csv")])
+    runpy.run_path(script, run_name="__main__")
+    assert "1 images of D^u are equal, 0 nearly equal to one of D^l" in capsys.readouterr().out
     found = pd.read_csv(tmp_path / "out.csv")
     assert found.to_dict("records") == [
         {

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import runpy
 import shutil
 import subprocess
 import sys
@@ -15,7 +16,7 @@ import pytest
 from ctxgcd.catalogue.entries import METHODS
 from ctxgcd.pipeline import code, equality
 from ctxgcd.pipeline.digest import content_digest
-from tests.helpers.places import ENVIRONMENT, ROOT
+from tests.helpers.places import ROOT
 
 PACKAGE = ROOT / "ctxgcd"
 
@@ -240,15 +241,19 @@ CHANGED = {
 }
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("step", CHANGED)
-def test_a_job_whose_code_changed_after_planning_is_refused(tmp_path: Path, step: str) -> None:
+def test_a_job_whose_code_changed_after_planning_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], step: str
+) -> None:
     """Its result would have the name of the planned code, and would be used after the change is reverted."""
     out = ["--out", "made"] if step not in ("score_run", "estimate_k") else []
-    words = [sys.executable, str(ROOT / f"workflow/scripts/{step}.py"), *CHANGED[step], "--code", "of before", *out]
-    done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, env=ENVIRONMENT)
-    assert done.returncode == 2, done.stderr
-    assert done.stderr == "error: the code changed after this call planned the job; run the same command again\n"
+    script = str(ROOT / f"workflow/scripts/{step}.py")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "argv", [script, *CHANGED[step], "--code", "of before", *out])
+    with pytest.raises(SystemExit, match=r"^2$"):
+        runpy.run_path(script, run_name="__main__")
+    refused = "error: the code changed after this call planned the job; run the same command again\n"
+    assert capsys.readouterr().err == refused
     assert not list(tmp_path.iterdir())
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-import subprocess
+import runpy
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -18,7 +18,7 @@ from ctxgcd.tables import layout, render
 from ctxgcd.tables.aggregate import read_long
 from ctxgcd.tables.changed import mean_changed
 from ctxgcd.tables.statistics import statistics, statistics_listing
-from tests.helpers.places import ENVIRONMENT, ROOT
+from tests.helpers.places import ROOT
 from tests.helpers.predictions import of_run
 from tests.helpers.tables import long, run, three, v2
 
@@ -130,7 +130,9 @@ def test_differences_have_it_once_for_each_row() -> None:
 
 
 @pytest.mark.parametrize("kind", ["main", "statistics", "sensitivity"])
-def test_the_script_reads_the_predictions_beside_the_scores(tmp_path: Path, kind: str) -> None:
+def test_the_script_reads_the_predictions_beside_the_scores(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
     runs = {("simgcd", 0): BASE, ("full-paper", 0): ONE_OTHER, ("full-paper+k=20", 0): ONE_OTHER}
     metrics, hashes = [], []
     for one, file in files(tmp_path, runs).items():
@@ -142,9 +144,10 @@ def test_the_script_reads_the_predictions_beside_the_scores(tmp_path: Path, kind
     rows = ["simgcd", "full-paper"] if kind == "main" else ["full-paper", "full-paper+k=20"]
     request = {"table": f"{kind}_cub", "kind": kind, "rows": rows, "benchmarks": ["cub"], "note": "", "absent": []}
     request |= {"pairs": {} if kind == "sensitivity" else {"full-paper": "simgcd"}}
-    script = [sys.executable, str(ROOT / "workflow/scripts/make_table.py"), "--request", json.dumps(request)]
-    call = [*script, "--stem", str(tmp_path / "t"), "--metrics", *map(str, metrics), "--hashes", *hashes]
-    subprocess.run(call, env=ENVIRONMENT, check=True)
+    script = str(ROOT / "workflow/scripts/make_table.py")
+    call = [script, "--request", json.dumps(request), "--stem", str(tmp_path / "t")]
+    monkeypatch.setattr(sys, "argv", [*call, "--metrics", *map(str, metrics), "--hashes", *hashes])
+    runpy.run_path(script, run_name="__main__")
     table = pd.read_csv(tmp_path / "t.csv")
     known = table[table["changed"].notna()]
     found = known[["method", "set", "metric", "changed"]].to_numpy().tolist()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-import subprocess
+import runpy
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -19,7 +19,7 @@ from ctxgcd.evaluation.score_run import PREDICTION_COLUMNS
 from ctxgcd.pipeline import code
 from ctxgcd.plots.embedding import read_features
 from ctxgcd.utils.files import read_object, read_rows, refusals_named, require_writable, write_text
-from tests.helpers.places import ENVIRONMENT, ROOT
+from tests.helpers.places import ROOT
 
 AGAIN = "is damaged; delete it and run the same command again"
 IMAGES = range(8)
@@ -155,12 +155,17 @@ SCRIPTS = {  # the arguments of each script, and the damaged file
 
 
 @pytest.mark.parametrize("script", SCRIPTS)
-def test_a_script_prints_only_the_message(tmp_path: Path, script: str) -> None:
+def test_a_script_prints_only_the_message(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], script: str
+) -> None:
     made(tmp_path / "run")
     (tmp_path / "run/metrics.json").write_text(json.dumps({"schema": 1}))
     name, words = SCRIPTS[script]
     (tmp_path / "run" / name).write_bytes(b"")
-    call = [sys.executable, str(ROOT / f"workflow/scripts/{script}.py"), *words.split()]
-    done = subprocess.run(call, cwd=tmp_path / "run", env=ENVIRONMENT, capture_output=True, text=True)
-    assert (done.returncode, done.stderr) == (2, f"error: {name} {AGAIN}\n")
+    file = str(ROOT / f"workflow/scripts/{script}.py")
+    monkeypatch.chdir(tmp_path / "run")
+    monkeypatch.setattr(sys, "argv", [file, *words.split()])
+    with pytest.raises(SystemExit, match=r"^2$"):
+        runpy.run_path(file, run_name="__main__")
+    assert capsys.readouterr().err == f"error: {name} {AGAIN}\n"
     assert not list((tmp_path / "run").glob("out*"))

@@ -128,6 +128,15 @@ def test_a_job_ends_with_the_snakemake_that_started_it(tmp_path: Path) -> None:
     stranger.communicate()
 
 
+def test_a_job_stops_itself_at_its_time_limit(tmp_path: Path) -> None:
+    limited = JOB.replace("print(", "stop_after(0.0001)\n    print(")
+    call = [sys.executable, "-c", f"from ctxgcd.utils.signals import stop_after\n{limited}", str(tmp_path / "out")]
+    done = subprocess.run(call, cwd=ROOT, text=True, capture_output=True, timeout=30)
+    assert done.returncode == 130
+    assert done.stderr.startswith("the time limit of 0.0001 minutes is reached\ninterrupted; finished work is kept")
+    assert not list(tmp_path.iterdir())
+
+
 def test_signals_ignored_by_nohup_stay_ignored(tmp_path: Path) -> None:
     call = f"import signal; signal.signal(signal.SIGINT, signal.SIG_IGN)\n{JOB}"
     with subprocess.Popen([sys.executable, "-c", call, str(tmp_path / "out")], cwd=ROOT, stdout=subprocess.PIPE) as job:

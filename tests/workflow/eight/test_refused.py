@@ -87,22 +87,19 @@ def test_a_wrong_key_prints_only_the_message(tiny: Project, tmp_path: Path) -> N
     assert len(result.output.strip().splitlines()) <= 3
 
 
-@pytest.mark.parametrize("change", [{"batch_size": 49}, {"neighbour_images": 49 * 4}])
-def test_too_few_images_for_a_run_are_reported_before_packing(
-    tiny: Project, tmp_path: Path, change: dict[str, int]
-) -> None:
+def test_too_few_images_for_a_run_are_reported_before_packing(tiny: Project, tmp_path: Path) -> None:
     project = tiny.copy(tmp_path / "project")
-    (name,) = change
-    of = {"methods": {"full": change}} if name == "neighbour_images" else {"overrides": change}
-    project.change(lambda content: content["benchmarks"][OWN].update(of))
     run = f"results/runs/{OWN}/full-paper/seed0/metrics.json"
-    result = project.call("--cores", "1", run)
-    refused(result, f"error: benchmark {OWN}, row full-paper: {name} {change[name]} ", "give")
+    where = f"error: benchmark {OWN}, row full-paper:"
+    project.change(lambda content: content["benchmarks"][OWN].update(methods={"full": {"neighbour_images": 196}}))
+    refused(project.call("--cores", "1", run), f"{where} neighbour_images 196 ", "give")
+    project.change(lambda content: content["benchmarks"][OWN].update(methods={}, overrides={"batch_size": 49}))
+    refused(project.call("--cores", "1", run), f"{where} batch_size 49 ", "give")
     assert not (project.folder / f"results/splits/{OWN}.csv").exists()
     # Only requested runs are refused: the split is made, and the next call packs nothing for that run.
     split = project.call("--cores", "1", f"results/splits/{OWN}.csv")
     assert split.code == 0, split.output
-    refused(project.call("--cores", "1", run), f"{name} {change[name]} ")
+    refused(project.call("--cores", "1", run), "batch_size 49 ")
     assert not list(project.folder.glob("work/stores/*.npz"))
     assert not list(project.folder.glob("work/features/*"))
 
@@ -127,8 +124,16 @@ def test_a_warm_up_of_the_whole_training_is_refused_by_a_dry_run(tiny: Project, 
     refused(project.call("-n", "all_tables"), f"benchmark {OWN}, row full-paper: ", "epoch 15 of 3; decrease T_warm")
 
 
-@pytest.mark.parametrize("words", [("-n", "all_tables"), ("--cores", "1", "demo"), ("plan", "demo"), ("--unlock",)])
-@pytest.mark.parametrize("called_before", [False, True])
+@pytest.mark.parametrize(
+    ("called_before", "words"),
+    [
+        (False, ("-n", "all_tables")),
+        (True, ("-n", "all_tables")),
+        (False, ("--cores", "1", "demo")),
+        (True, ("plan", "demo")),
+        (True, ("--unlock",)),
+    ],
+)
 def test_a_checkout_that_is_not_writable_prints_only_the_message(
     tmp_path: Path, words: tuple[str, ...], called_before: bool
 ) -> None:
