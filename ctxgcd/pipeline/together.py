@@ -26,6 +26,7 @@ from ctxgcd.utils.files import write_text
 
 RULE = "train_together"
 MOST = 10  # runs of one job, unless they share the trunk
+NEXT = "the same call without `together` copies the runs and makes scores, tables and figures"
 CALLED = "CTXGCD_TOGETHER"  # the targets of a call of `together`, whose process then makes jobs and no targets
 
 

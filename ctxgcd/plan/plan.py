@@ -24,7 +24,7 @@ LISTED = ["benchmark", "row", "seeds", "done", "to train", "million views", "dev
 SUMMED = ["benchmark", "runs", "done", "to train", "million views", "device hours"]
 SUMMED += ["store GB", "cached GB", "results GB", "scratch GB", "host MiB", "device MiB"]
 SHARED = ["benchmark", "runs that share", "alone: million views", "device hours"]
-SHARED += ["together: million views", "device hours", "of alone"]
+SHARED += ["together: million views", "device hours", "share of alone"]
 UNKNOWN, AT_LEAST = "?", ">="
 
 
@@ -105,8 +105,9 @@ def _shared(benchmarks: list[Together]) -> list[str]:
     return [
         "Runs with new views of the same backbone, seed and batches, trained by `snakemake together`:",
         *_aligned(SHARED, table, texts=1),
-        "From - to: if all rows of a step have the same neighbour images, and if they have none in common. Tail and",
-        "heads of each further row are not counted (`make bench` measures them).",
+        "The costs are those of all runs of a benchmark; runs that do not share cost the same in both cases. Lower values:",
+        "all rows of a step have the same neighbour images; upper values: no two rows have one in common. The tails and",
+        "heads of all rows are not counted (`make bench` measures them).",
     ]
 
 
@@ -135,7 +136,7 @@ def _notes(lines: list[Line], out: Path) -> list[str]:
         *(f"[{number}] {source}" for number, source in enumerate(sources, start=1)),
         f"{VARIABLE} sets the rate of your device, which takes precedence over all others.",
         *_float32(lines),
-        *dict.fromkeys(f"{AT_LEAST}: a lower bound, as its sums: {line.least}." for line in lines if line.least),
+        *dict.fromkeys(f"{AT_LEAST}: a lower bound, and so is a sum with it: {line.least}." for line in lines if line.least),
         *_whole(lines),
         f"Memory: the largest known peak of a run{f', from {known}' if known else ''}; {UNKNOWN}: unknown.",
         f"{KEPT}: test views and view banks, made once for all runs of a benchmark; work/ may already contain them.",
@@ -155,8 +156,8 @@ def _float32(lines: list[Line]) -> list[str]:
     what = f"Precision {', '.join(sorted({line.precision for line in other}))}:"
     if any(line.float32 is None for line in other):
         return [
-            f"{what} in float32, as the published numbers, cached features take twice the space. The further device",
-            "hours are unknown, because no device has measured rates of both precisions (`make bench` measures them).",
+            f"{what} in float32, as the published numbers, cached features take twice the space. The device hours",
+            "in float32 are unknown, because no device has measured rates of both (`make bench` measures them).",
         ]
     own = _hours(sum(line.hours for line in other))
     float32 = _hours(sum(line.float32.hours(line.work) for line in other if line.float32))
@@ -171,7 +172,7 @@ def _whole(lines: list[Line]) -> list[str]:
         return []
     return [
         f"{names}: gradients run through the whole backbone and, in a second stage, a teacher, counted as the views of",
-        "the other rows in the same time. Further devices share only the embedding of the patches and are hardly used.",
+        "the other rows in the same time. More devices give almost no speed-up.",
     ]
 
 

@@ -44,5 +44,10 @@ with reported(job=False):
             parts = together.divided(PARAMS, unfinished, workflow.cores or 1)
             together.call(parts, wanted, words, main)
         else:
-            print("together: every run is already finished")
+            print(f"together: every run is already finished; {together.NEXT}")
         sys.exit()
+
+
+onsuccess:
+    if workflow.is_main_process and together.targets():
+        print(f"together: the runs are in {paths.RUN_CACHE}; {together.NEXT}")
