@@ -60,8 +60,10 @@ def parse_row(row: str) -> RowName:
     if match is None:
         raise UserError(f"row '{row}' is invalid; write {form}")
     variant, ablated = match["variant"], match["ablated"] or ""
+    if entry.variants and not variant:
+        raise UserError(f"row '{row}' names no variant; write {', '.join(f'{method}-{one}' for one in entry.variants)}")
     if entry.variants and variant not in entry.variants:
-        refuse(variant or "", entry.variants, f"row '{row}'", f"variant of {method}")
+        refuse(variant, entry.variants, f"row '{row}'", f"variant of {method}")
     if (variant or ablated) and not entry.variants and not entry.ablated:
         raise UserError(f"row '{row}': {method} has neither variants nor terms to leave out; write '{method}'")
     if (variant and not entry.variants) or ablated not in ("", *endings.split("|")):

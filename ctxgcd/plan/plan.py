@@ -156,8 +156,8 @@ def _float32(lines: list[Line]) -> list[str]:
     what = f"Precision {', '.join(sorted({line.precision for line in other}))}:"
     if any(line.float32 is None for line in other):
         return [
-            f"{what} in float32, as the published numbers, cached features take twice the space. The device hours",
-            "in float32 are unknown, because no device has measured rates of both (`make bench` measures them).",
+            f"{what} in float32, as the published numbers, cached features take twice the space. Device hours in",
+            "float32 are unknown, because no device has measured rates of both precisions (`make bench` measures them).",
         ]
     own = _hours(sum(line.hours for line in other))
     float32 = _hours(sum(line.float32.hours(line.work) for line in other if line.float32))

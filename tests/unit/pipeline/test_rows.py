@@ -50,7 +50,7 @@ def test_rows_that_can_be_read(params: Params, row: str, parts: Any) -> None:
 
 REFUSED_ROWS: list[tuple[str, list[str]]] = [
     ("full-papr", ["unknown variant of full 'papr'", "did you mean 'paper'?", "paper, released, mended"]),
-    ("full", ["unknown variant of full", "paper, released, mended"]),
+    ("full", ["row 'full' names no variant; write full-paper, full-released, full-mended"]),
     ("full-realeased", ["did you mean 'released'?"]),
     ("ful-paper", ["unknown method 'ful'", "did you mean 'full'?"]),
     ("simgdc", ["unknown method 'simgdc'", "did you mean 'simgcd'?", "kmeans, gcd, simgcd, full"]),

@@ -70,7 +70,7 @@ def test_the_plan_marks_a_lower_bound(params: Params) -> None:
     text = write_plan(params, runs, Path("plan.csv"))
     listed = next(line for line in text.splitlines() if line.startswith("cub50      xcon"))
     assert listed.count(">= ") == 2
-    assert ">=: a lower bound, as its sums: the steps of an epoch depend on the largest subset" in text
+    assert ">=: a lower bound, and so is a sum with it: the steps of an epoch depend on the largest subset" in text
     with open("plan.csv", newline="", encoding="utf-8") as file:
         assert [row["bound"] for row in csv.DictReader(file)][:4] == ["lower", "lower", "", ""]
     finish(params, RUN, largest=400)
