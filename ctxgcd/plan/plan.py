@@ -105,9 +105,9 @@ def _shared(benchmarks: list[Together]) -> list[str]:
     return [
         "Runs with new views of the same backbone, seed and batches, trained by `snakemake together`:",
         *_aligned(SHARED, table, texts=1),
-        "The costs are those of all runs of a benchmark; runs that do not share cost the same in both cases. Lower values:",
-        "all rows of a step have the same neighbour images; upper values: no two rows have one in common. The tails and",
-        "heads of all rows are not counted (`make bench` measures them).",
+        "The costs are those of all runs of a benchmark; runs that do not share cost the same in both cases. Lower",
+        "values: all rows of a step have the same neighbour images; upper values: no two rows have one in common. The",
+        "tails and heads of all rows are not counted (`make bench` measures them).",
     ]
 
 
@@ -136,7 +136,9 @@ def _notes(lines: list[Line], out: Path) -> list[str]:
         *(f"[{number}] {source}" for number, source in enumerate(sources, start=1)),
         f"{VARIABLE} sets the rate of your device, which takes precedence over all others.",
         *_float32(lines),
-        *dict.fromkeys(f"{AT_LEAST}: a lower bound, and so is a sum with it: {line.least}." for line in lines if line.least),
+        *dict.fromkeys(
+            f"{AT_LEAST}: a lower bound, and so is a sum with it: {line.least}." for line in lines if line.least
+        ),
         *_whole(lines),
         f"Memory: the largest known peak of a run{f', from {known}' if known else ''}; {UNKNOWN}: unknown.",
         f"{KEPT}: test views and view banks, made once for all runs of a benchmark; work/ may already contain them.",
@@ -157,7 +159,7 @@ def _float32(lines: list[Line]) -> list[str]:
     if any(line.float32 is None for line in other):
         return [
             f"{what} in float32, as the published numbers, cached features take twice the space. Device hours in",
-            "float32 are unknown, because no device has measured rates of both precisions (`make bench` measures them).",
+            "float32 are unknown: no device has measured rates of both precisions (`make bench` measures them).",
         ]
     own = _hours(sum(line.hours for line in other))
     float32 = _hours(sum(line.float32.hours(line.work) for line in other if line.float32))

@@ -324,7 +324,7 @@ def test_the_cost_of_float32_is_known_only_from_measurements_of_both(
     def notes(row: str = "simgcd") -> str:
         return " ".join(write_plan(parse(committed), [Run("cub", row, 0)], tmp_path / "plan.csv").split())
 
-    unknown = "Device hours in float32 are unknown, because no device has measured rates of both precisions"
+    unknown = "Device hours in float32 are unknown: no device has measured rates of both precisions"
     assert unknown in notes()  # assumed
     assert "Precision" not in notes("simgcd+precision=float32")
     assert unknown in notes("kmeans")  # which reads cached features
