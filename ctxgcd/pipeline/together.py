@@ -11,9 +11,13 @@ import json
 import os
 import sys
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import redirect_stderr, suppress
+from io import StringIO
 from itertools import groupby
 from pathlib import Path
 from typing import Any, NoReturn
+
+from snakemake.cli import get_argument_parser
 
 from ctxgcd.config import Params
 from ctxgcd.pipeline.identity import short_hash
@@ -22,10 +26,11 @@ from ctxgcd.pipeline.resolve import resolve
 from ctxgcd.pipeline.runs import Run
 from ctxgcd.pipeline.trunk import grouped, trunk_of
 from ctxgcd.pipeline.why import cached, difference
-from ctxgcd.utils.files import write_text
+from ctxgcd.utils.files import undamaged, write_text
 
 RULE = "train_together"
 MOST = 10  # runs of one job, unless they share the trunk
+MARK = "a-target"  # replaces an argument to find out whether it is a target
 NEXT = "the same call without `together` copies the runs and makes scores, tables and figures"
 CALLED = "CTXGCD_TOGETHER"  # the targets of a call of `together`, whose process then makes jobs and no targets
 
@@ -43,11 +48,23 @@ def call(jobs: Iterable[Sequence[Run]], wanted: Sequence[str], words: Sequence[s
     """
     # The last of repeated options takes precedence: the call's own paths are relative to the folder it was started in.
     here = ["--snakefile", snakefile, "--directory", str(Path.cwd())]
-    options = [*(word for word in words if word not in (*wanted, "--")), *here]
+    options = [*without_targets(words, wanted), *here]
     specs = [f"{RULE}:{','.join(f'{key}={value}' for key, value in written(runs).items())}" for runs in jobs]
     os.environ[CALLED] = " ".join(wanted)
     sys.stdout.flush()
     os.execv(sys.executable, [sys.executable, "-m", "snakemake", "--target-jobs", *specs, *options])
+
+
+def without_targets(words: Sequence[str], wanted: Sequence[str]) -> list[str]:
+    """Return the arguments of a call without its targets. An option may have the name of a target as its value."""
+
+    def is_target(place: int) -> bool:
+        marked = [*words[:place], MARK, *words[place + 1 :]]
+        with redirect_stderr(StringIO()), suppress(SystemExit):  # an option may not accept the mark
+            return MARK in get_argument_parser().parse_known_args(marked)[0].targets
+        return False
+
+    return [word for place, word in enumerate(words) if word != "--" and not (word in wanted and is_target(place))]
 
 
 def targets() -> list[str]:
@@ -95,15 +112,17 @@ def written(runs: Sequence[Run]) -> dict[str, str]:
 
 def read(benchmark: str, seed: str, content: str) -> list[Run]:
     """Return the runs of a job."""
-    rows = json.loads((TOGETHER / f"{content}.json").read_text(encoding="utf-8"))
+    file = TOGETHER / f"{content}.json"
+    with undamaged(file):
+        rows = json.loads(file.read_text(encoding="utf-8"))
     return [Run(benchmark, row, int(seed)) for row in rows]
 
 
 def rows_file(content: Any) -> Path:
-    """Write values of JSON types to a file named by their hash, unless it exists; return its path."""
+    """Write values of JSON types to a file named by their hash, unless it is there undamaged; return its path."""
     text = json.dumps(content)
     file = TOGETHER / f"{short_hash(text)}.json"
-    if not file.is_file():
+    if not file.is_file() or file.read_bytes() != text.encode():
         write_text(file, text)
     return file
 

@@ -13,6 +13,7 @@ from torch import nn
 
 from ctxgcd.errors import UserError
 from ctxgcd.models.precision import computing
+from ctxgcd.names import counted
 from ctxgcd.training.device_locks import borrowed
 from ctxgcd.training.rank import is_child_process
 
@@ -77,9 +78,14 @@ def borrowed_devices(count: int) -> Iterator[list[torch.device]]:
     """Yield `count` locked CUDA devices; wait until enough are free; without CUDA, yield the CPU `count` times.
 
     Devices are those of CUDA_VISIBLE_DEVICES, which a queue such as SLURM sets; each is locked by one job of the host
-    at a time (training/device_locks.py). Raises UserError if fewer devices are visible.
+    at a time (training/device_locks.py). Raises UserError if fewer devices are visible, or without CUDA if the host has
+    fewer cores.
     """
     if not torch.cuda.is_available():
+        if count > (cores := os.cpu_count() or 1):
+            raise UserError(
+                f"{count} processes are requested, but this host has {counted(cores, 'core')}; request fewer"
+            )
         yield [torch.device("cpu")] * count
         return
     # Makes the order of sums in CUDA products deterministic; it is read at the first product.

@@ -56,6 +56,7 @@ def train_rows(rows: Sequence[Row], inputs: StepInputs) -> Iterator[Row]:
                 shared = (time.monotonic() - start - sum(spent.values())) / len(due)
                 for row in due:
                     row.seconds += spent[row] + shared
+                    row.together = max(row.together, len(due))
                     if row in logs and row.error is None:
                         row.save()
                         logs[row].add()

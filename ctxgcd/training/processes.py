@@ -21,8 +21,10 @@ from torch import Tensor, distributed
 
 from ctxgcd.errors import UserError
 from ctxgcd.training.rank import is_child_process
+from ctxgcd.utils.signals import exists
 
 T = TypeVar("T")
+FIRST = "CTXGCD_FIRST_PROCESS"  # passes the first process's number to the other processes
 
 
 class ProcessEnded(UserError):
@@ -104,7 +106,9 @@ def started(devices: Sequence[torch.device]) -> Iterator[tuple[Processes, torch.
 
     on_cuda = devices[0].type == "cuda"
     if is_child_process():
-        Thread(target=_end_with, args=(os.getppid(),), daemon=True).start()
+        Thread(target=_end_with, args=(int(os.environ[FIRST]),), daemon=True).start()
+    else:
+        os.environ[FIRST] = str(os.getpid())
     which = [device.index for device in devices] if on_cuda else len(devices)
     # Set explicitly, because in a SLURM job Fabric would expect SLURM to have started all processes.
     ours = LightningEnvironment()
@@ -126,8 +130,9 @@ def _disarm_observer() -> None:
             thread._terminate_all = lambda: None  # type: ignore[attr-defined]
 
 
-def _end_with(parent: int) -> None:
-    """End this process when the first one has ended."""
-    while os.getppid() == parent:
+def _end_with(first: int) -> None:
+    """End this process when the first one has ended, which may have happened before this call."""
+    parent = os.getppid()
+    while os.getppid() == parent and exists(first):
         time.sleep(0.5)
     os._exit(1)

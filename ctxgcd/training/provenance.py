@@ -5,21 +5,18 @@ from __future__ import annotations
 import platform
 import resource
 import subprocess
-import sys
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
 import torch
 
-OPTIONAL = ("infomap",)  # packages that only some methods import
 
-
-def environment(device: torch.device) -> dict[str, str]:
-    """Return the versions of the libraries and the name of the device."""
+def environment(device: torch.device, package: str = "") -> dict[str, str]:
+    """Return the versions of the libraries and the name of the device; package: one that the method requires."""
     cuda = {"cuda": str(torch.version.cuda)} if device.type == "cuda" else {}
     versions = {name: _version(name) for name in ("torch", "timm", "numpy", "scipy", "scikit-learn")}
-    versions |= {name: _version(name) for name in OPTIONAL if name in sys.modules}
+    versions |= {package: _version(package)} if package else {}
     return {"python": platform.python_version(), **versions, **cuda, "device": device_name(device)}
 
 

@@ -43,6 +43,7 @@ class Row:
         shares: relative sizes of the loss terms in the first batch of some epochs (training/term_sizes.py).
         state_file: the rolling checkpoint, from which the run is resumed.
         seconds, steps: time and steps of the training so far, including its stage.
+        together: largest number of rows that took the same steps as this one, which is one of them.
         own_seconds: time spent for this row alone since the process started.
         title: prefix of progress lines.
         about: hashes that identify this run; the checkpoint of another run is refused.
@@ -58,6 +59,7 @@ class Row:
     shares: list[dict[str, Any]] = field(default_factory=list)
     seconds: float = 0.0
     steps: int = 0
+    together: int = 1
     own_seconds: float = 0.0
     error: UserError | None = None
 
@@ -155,6 +157,7 @@ class Row:
             "shares": self.shares,
             "seconds": self.seconds,
             "steps": self.steps,
+            "together": self.together,
         }
         checkpoint.save(self.state_file, "ctxgcd-state", content)
         write_rows(
@@ -176,7 +179,7 @@ class Row:
         for optimiser, own in zip(self.optimisers, state["optimisers"], strict=True):
             optimiser.load_state_dict(own)
         self.history, self.shares = state["history"], state["shares"]
-        self.seconds, self.steps = state["seconds"], state["steps"]
+        self.seconds, self.steps, self.together = state["seconds"], state["steps"], state.get("together", 1)
         return True
 
     def _first_not_finite(self) -> str:

@@ -154,14 +154,16 @@ def run_rows(
             of[_row(one, replace(backbone, tail=tail), inputs)] = one
         except UserError as error:
             yield one, error
+    loading = (time.monotonic() - start) / len(asked)
     for part in parts(list(of), inputs) if of else ():
         for row in train_rows(part, inputs):
             one = of.pop(row)
             with row.ending():
                 if row.error is None:
-                    found = images.discovered(row, inputs, together=len(part))
+                    begun = start if len(asked) == 1 else time.monotonic() - row.seconds - loading
+                    found = images.discovered(row, inputs)
                     if processes.first:
-                        images.write(one, found, device, start if len(part) == 1 else time.monotonic() - row.seconds)
+                        images.write(one, found, device, begun)
             yield one, row.error
 
 
@@ -188,8 +190,8 @@ class _Images:
         final = {"centres": torch.from_numpy(centres)}
         return Found(clusters, of_test, frozen[self.sample], ("epoch", "loss"), [], final, facts)
 
-    def discovered(self, row: Row, inputs: StepInputs, together: int) -> Found:
-        """Return the outcome of a training; together: the number of rows that were trained in the same steps."""
+    def discovered(self, row: Row, inputs: StepInputs) -> Found:
+        """Return the outcome of a training."""
         features_of, method, history = partial(inputs.features, row.network), row.method, row.history
         ids = [torch.tensor(part, device=inputs.labels.device) for part in (self.unlabelled, self.test, self.sample)]
         discovery = method.discover(row.network, features_of, inputs.labels, *ids[:2])
@@ -203,7 +205,7 @@ class _Images:
             "training_seconds": round(row.seconds, 2),
             "steps_per_second": round(row.steps / max(row.seconds, 1e-9), 2),
             "processes": inputs.processes.count,
-            **({"together": together} if together > 1 else {}),
+            **({"together": row.together} if row.together > 1 else {}),
             **({"idle": idle} if (idle := method.idle(history)) else {}),
         }
         if inputs.processes.first:
@@ -235,7 +237,7 @@ class _Images:
             **one.provenance,
             "seconds": round(time.monotonic() - start, 2),
             **peak_memory_mb(device),
-            "environment": environment(device),
+            "environment": environment(device, METHODS[one.parameters["method"]].package),
             "commit": commit(),
             "parameters": one.parameters,
         }

@@ -69,12 +69,13 @@ def _namespace() -> str:
 
 def _end_with(starter: int) -> None:
     """Send this process SIGTERM when the process `starter` has ended."""
-    while _exists(starter):
+    while exists(starter):
         time.sleep(0.5)
     os.kill(os.getpid(), signal.SIGTERM)
 
 
-def _exists(process: int) -> bool:
+def exists(process: int) -> bool:
+    """Return whether there is a process with this number on this host."""
     try:
         os.kill(process, 0)
     except ProcessLookupError:

@@ -12,6 +12,7 @@ from ctxgcd.errors import UserError
 from ctxgcd.names import counted
 from ctxgcd.training.one_run import OneRun
 from ctxgcd.training.rank import count_of, is_child_process
+from ctxgcd.utils.files import undamaged
 from ctxgcd.utils.reporting import reported
 from ctxgcd.utils.signals import stop_after
 
@@ -30,6 +31,8 @@ def main() -> None:
     if first and arguments.minutes:
         stop_after(arguments.minutes)
     own = {name: getattr(arguments, name) for name in ("split_hash", "reader", "work")}
+    with undamaged(arguments.runs):
+        asked = json.loads(arguments.runs.read_text(encoding="utf-8"))
     runs = [
         OneRun.of(
             run["parameters"],
@@ -37,7 +40,7 @@ def main() -> None:
             code=run["code"],
             **own,
         )
-        for run in json.loads(arguments.runs.read_text(encoding="utf-8"))
+        for run in asked
     ]
     lacking = [place for place, one in enumerate(runs) if first and not one.finished()]
     if lacking or not first:

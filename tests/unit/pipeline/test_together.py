@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from ctxgcd.config import Params
+from ctxgcd.errors import UserError
 from ctxgcd.pipeline import together
 from ctxgcd.pipeline.resolve import resolve
 from ctxgcd.pipeline.runs import Run
@@ -55,6 +56,31 @@ def test_a_job_is_found_by_its_wildcards(tmp_path: Path, monkeypatch: pytest.Mon
     wildcards = together.written(runs)
     assert together.read(**wildcards) == runs
     assert together.written(runs[:1]) != wildcards
+
+
+def test_a_damaged_file_of_rows_is_written_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    wildcards = together.written([Run("fashion", "simgcd", 0)])
+    (file,) = together.TOGETHER.iterdir()
+    file.write_text("")
+    with pytest.raises(UserError, match="is damaged; delete it and run the same command again"):
+        together.read(**wildcards)
+    assert together.written([Run("fashion", "simgcd", 0)]) == wildcards
+    assert together.read(**wildcards) == [Run("fashion", "simgcd", 0)]
+
+
+@pytest.mark.parametrize(
+    ("words", "left"),
+    [
+        ("demo -n", "-n"),
+        ("-n demo results/a.csv --until results/a.csv", "-n --until results/a.csv"),
+        ("--until results/a.csv -n -- results/a.csv demo", "--until results/a.csv -n"),
+        ("--cores 1 results/a.csv demo --report demo", "--cores 1 --report demo"),
+    ],
+)
+def test_targets_are_removed_and_values_of_options_kept(words: str, left: str) -> None:
+    wanted = ["demo", *["results/a.csv"] * ("results" in words)]
+    assert together.without_targets(words.split(), wanted) == left.split()
 
 
 def test_the_call_for_the_jobs_names_its_snakefile_and_folder(

@@ -45,6 +45,15 @@ def test_only_the_devices_set_by_a_queue_are_used(monkeypatch: pytest.MonkeyPatc
         pass
 
 
+def test_without_cuda_a_host_has_at_least_as_many_cores_as_processes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    monkeypatch.setattr(devices.os, "cpu_count", lambda: 2)
+    with borrowed_devices(2) as held:
+        assert held == [torch.device("cpu")] * 2
+    with pytest.raises(UserError, match="3 processes are requested, but this host has 2 cores; request fewer"):
+        borrowed_devices(3).__enter__()
+
+
 def test_a_device_is_identified_by_its_uuid(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """In SLURM, two jobs may see two devices as number 0, or one device under two numbers."""
     with borrowed_devices(1):  # GPU-a

@@ -14,6 +14,7 @@ import torch
 
 from ctxgcd.catalogue.entries import METHODS
 from ctxgcd.pipeline.possible import missing_package
+from ctxgcd.training import processes
 from ctxgcd.training.processes import Processes
 from tests.helpers.compared import COMPARED, marked
 from tests.helpers.forked import programs
@@ -202,3 +203,21 @@ def test_the_others_end_with_the_first(tmp_path: Path) -> None:
             return
         time.sleep(0.2)
     pytest.fail(f"still running: {left}")
+
+
+def test_a_process_ends_if_the_first_one_had_ended_before_it_looked(monkeypatch: pytest.MonkeyPatch) -> None:
+    gone = subprocess.Popen(["true"])
+    gone.wait()
+
+    def end(code: int) -> None:
+        raise SystemExit(code)
+
+    def waits(seconds: float) -> None:
+        raise AssertionError("waits")
+
+    monkeypatch.setattr(processes.os, "_exit", end)
+    monkeypatch.setattr(processes.time, "sleep", waits)
+    with pytest.raises(SystemExit):
+        processes._end_with(gone.pid)
+    with pytest.raises(AssertionError, match="waits"):
+        processes._end_with(os.getpid())

@@ -62,6 +62,12 @@ def alone(place: Place, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return work
 
 
+def record(made: Path | None) -> dict[str, Any]:
+    assert made
+    content: dict[str, Any] = json.loads((made / "run.json").read_text(encoding="utf-8"))
+    return content
+
+
 @pytest.fixture
 def passed() -> Iterator[list[int]]:
     """Yield the numbers of images of the trunk's forward passes."""
@@ -84,8 +90,9 @@ def test_rows_trained_together_equal_rows_trained_alone(
     assert "simgcd+lr=1e30 seed 0: the loss is nan in epoch 0" in capsys.readouterr().err
     for row in ROWS:
         assert equal(place.made(row, alone), place.made(row, tmp_path)), row
-    record = json.loads(((place.made(FULL, tmp_path) or tmp_path) / "run.json").read_text(encoding="utf-8"))
-    assert record["together"] == len(ROWS) + 1
+    assert record(place.made(FULL, tmp_path))["together"] == len(ROWS) + 1
+    if "infomap" in record(place.made(ROWS[-1], tmp_path))["environment"]:
+        assert "infomap" not in record(place.made(FULL, tmp_path))["environment"]
     assert len({(place.made(row, alone) or alone).joinpath("assignments.csv").read_bytes() for row in ROWS}) > 5
     # At least the sampled views of each epoch, which all rows share, and at most the neighbours of all rows.
     sampled = EPOCHS * 2 * IMAGES
@@ -125,6 +132,27 @@ def test_a_row_that_is_behind_catches_up(
     assert all(equal(place.made(row, alone), place.made(row, tmp_path)) for row in rows)
 
 
+def test_a_row_records_that_others_took_part_in_its_training(
+    tmp_path: Path, place: Place, alone: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is resumed alone."""
+    begin = Row.begin
+
+    def interrupted(row: Row, look: Any) -> Any:
+        if look.epoch == 2:
+            raise KeyboardInterrupt
+        return begin(row, look)
+
+    monkeypatch.setattr(Row, "begin", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        place.together(["simgcd", FULL], tmp_path)
+    monkeypatch.setattr(Row, "begin", begin)
+    place.run(FULL, tmp_path).train(place.split, CPU, ALONE)
+    assert equal(place.made(FULL, alone), place.made(FULL, tmp_path))
+    assert record(place.made(FULL, tmp_path))["together"] == 2
+    assert "together" not in record(place.made(FULL, alone))
+
+
 def test_test_views_that_are_not_kept_are_computed_once_an_epoch(
     tmp_path: Path, place: Place, alone: Path, monkeypatch: pytest.MonkeyPatch, passed: list[int]
 ) -> None:
@@ -157,7 +185,10 @@ def test_rows_that_do_not_fit_train_in_a_second_part(
 
     monkeypatch.setattr(Row, "begin", with_locks)
     monkeypatch.setattr(shared, "OF_FREE", 1e-9)
+    start = time.monotonic()
     assert place.together(rows, tmp_path) == []
+    seconds = [record(place.made(row, tmp_path))["seconds"] for row in rows]
+    assert sum(seconds) < time.monotonic() - start + 0.01 * len(rows)  # rounded; not those of earlier parts
     assert len(available) == 2
     assert "3 rows train in 3 parts (1, 1, 1 rows), because" in capsys.readouterr().out
     assert all(equal(place.made(row, alone), place.made(row, tmp_path)) for row in rows)
