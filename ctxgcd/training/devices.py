@@ -13,7 +13,6 @@ from torch import nn
 
 from ctxgcd.errors import UserError
 from ctxgcd.models.precision import computing
-from ctxgcd.names import counted
 from ctxgcd.training.device_locks import borrowed
 from ctxgcd.training.rank import is_child_process
 
@@ -83,9 +82,7 @@ def borrowed_devices(count: int) -> Iterator[list[torch.device]]:
     """
     if not torch.cuda.is_available():
         if count > (cores := os.cpu_count() or 1):
-            raise UserError(
-                f"{count} processes are requested, but this host has {counted(cores, 'core')}; request fewer"
-            )
+            raise UserError(f"{count} processes are requested, but the cores of this host are {cores}; request fewer")
         yield [torch.device("cpu")] * count
         return
     # Makes the order of sums in CUDA products deterministic; it is read at the first product.

@@ -50,7 +50,7 @@ def test_without_cuda_a_host_has_at_least_as_many_cores_as_processes(monkeypatch
     monkeypatch.setattr(devices.os, "cpu_count", lambda: 2)
     with borrowed_devices(2) as held:
         assert held == [torch.device("cpu")] * 2
-    with pytest.raises(UserError, match="3 processes are requested, but this host has 2 cores; request fewer"):
+    with pytest.raises(UserError, match="3 processes are requested, but the cores of this host are 2; request fewer"):
         borrowed_devices(3).__enter__()
 
 
