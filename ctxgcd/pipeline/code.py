@@ -55,6 +55,7 @@ WITHOUT_NUMBERS = {
 DATA = {
     "ctxgcd.tables.published": ("tables/published.csv", "tables/spread.csv", "tables/unlabelled.csv"),
     "ctxgcd.tables.field": ("tables/published_newer.csv",),
+    "ctxgcd.bench.neighbours": ("bench/neighbours.csv",),
     "ctxgcd.tables.render": ("tables/templates/*",),
     "ctxgcd.report.page": ("report/templates/*",),
     "ctxgcd.discover.presets": ("discover/presets.yaml",),

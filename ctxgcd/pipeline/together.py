@@ -10,14 +10,12 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import redirect_stderr, suppress
 from io import StringIO
 from itertools import groupby
 from pathlib import Path
 from typing import Any, NoReturn
-
-from snakemake.cli import get_argument_parser
 
 from ctxgcd.config import Params
 from ctxgcd.pipeline.identity import short_hash
@@ -35,7 +33,12 @@ NEXT = "the same call without `together` copies the runs and makes scores, table
 CALLED = "CTXGCD_TOGETHER"  # the targets of a call of `together`, whose process then makes jobs and no targets
 
 
-def call(jobs: Iterable[Sequence[Run]], wanted: Sequence[str], words: Sequence[str], snakefile: str) -> NoReturn:
+TargetsOf = Callable[[Sequence[str]], Sequence[str]]
+
+
+def call(
+    jobs: Iterable[Sequence[Run]], wanted: Sequence[str], words: Sequence[str], snakefile: str, targets_of: TargetsOf
+) -> NoReturn:
     """Replace this process by a call of Snakemake for jobs in place of targets.
 
     Snakemake offers no way to change its targets while it reads the Snakefile.
@@ -45,23 +48,24 @@ def call(jobs: Iterable[Sequence[Run]], wanted: Sequence[str], words: Sequence[s
         wanted: the targets.
         words: arguments of the call without `together`.
         snakefile: path of the main Snakefile.
+        targets_of: returns the targets among arguments, as Snakemake parses them.
     """
     # The last of repeated options takes precedence: the call's own paths are relative to the folder it was started in.
     here = ["--snakefile", snakefile, "--directory", str(Path.cwd())]
-    options = [*without_targets(words, wanted), *here]
+    options = [*without_targets(words, wanted, targets_of), *here]
     specs = [f"{RULE}:{','.join(f'{key}={value}' for key, value in written(runs).items())}" for runs in jobs]
     os.environ[CALLED] = " ".join(wanted)
     sys.stdout.flush()
     os.execv(sys.executable, [sys.executable, "-m", "snakemake", "--target-jobs", *specs, *options])
 
 
-def without_targets(words: Sequence[str], wanted: Sequence[str]) -> list[str]:
+def without_targets(words: Sequence[str], wanted: Sequence[str], targets_of: TargetsOf) -> list[str]:
     """Return the arguments of a call without its targets. An option may have the name of a target as its value."""
 
     def is_target(place: int) -> bool:
         marked = [*words[:place], MARK, *words[place + 1 :]]
         with redirect_stderr(StringIO()), suppress(SystemExit):  # an option may not accept the mark
-            return MARK in get_argument_parser().parse_known_args(marked)[0].targets
+            return MARK in targets_of(marked)
         return False
 
     return [word for place, word in enumerate(words) if word != "--" and not (word in wanted and is_target(place))]

@@ -42,7 +42,7 @@ with reported(job=False):
             )
         elif unfinished := together.unfinished(PARAMS, runs, Path(through)):
             parts = together.divided(PARAMS, unfinished, workflow.cores or 1)
-            together.call(parts, wanted, words, main)
+            together.call(parts, wanted, words, main, targets_of)
         else:
             print(f"together: every run is already finished; {together.NEXT}")
         sys.exit()

@@ -30,8 +30,8 @@ places = config.pop("data", {})
 
 # The targets of this call. Snakemake exposes its own parsed targets only after this file is read. A call that trains the
 # runs of `together` has jobs instead of targets.
-TARGETS = get_argument_parser().parse_known_args(sys.argv[1:])[0].targets
-TARGETS = TARGETS or together.targets()
+targets_of = lambda words: get_argument_parser().parse_known_args(words)[0].targets
+TARGETS = targets_of(sys.argv[1:]) or together.targets()
 
 with reported(job=False):
     equality.check()

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
+from snakemake.cli import get_argument_parser
 
 from ctxgcd.config import Params
 from ctxgcd.errors import UserError
@@ -69,6 +71,12 @@ def test_a_damaged_file_of_rows_is_written_again(tmp_path: Path, monkeypatch: py
     assert together.read(**wildcards) == [Run("fashion", "simgcd", 0)]
 
 
+def targets_of(words: Sequence[str]) -> list[str]:
+    """As in workflow/rules/common.smk."""
+    found: list[str] = get_argument_parser().parse_known_args(words)[0].targets
+    return found
+
+
 @pytest.mark.parametrize(
     ("words", "left"),
     [
@@ -80,7 +88,7 @@ def test_a_damaged_file_of_rows_is_written_again(tmp_path: Path, monkeypatch: py
 )
 def test_targets_are_removed_and_values_of_options_kept(words: str, left: str) -> None:
     wanted = ["demo", *["results/a.csv"] * ("results" in words)]
-    assert together.without_targets(words.split(), wanted) == left.split()
+    assert together.without_targets(words.split(), wanted, targets_of) == left.split()
 
 
 def test_the_call_for_the_jobs_names_its_snakefile_and_folder(
@@ -92,7 +100,7 @@ def test_the_call_for_the_jobs_names_its_snakefile_and_folder(
     calls: list[list[str]] = []
     monkeypatch.setattr(together.os, "execv", lambda program, words: calls.append(words))
     words = ["--snakefile", "project/Snakefile", "--directory", "project", "demo", "-n"]
-    together.call([[Run("fashion", "simgcd", 0)]], ["demo"], words, "/project/Snakefile")
+    together.call([[Run("fashion", "simgcd", 0)]], ["demo"], words, "/project/Snakefile", targets_of)
     assert calls[0][-4:] == ["--snakefile", "/project/Snakefile", "--directory", str(tmp_path)]
     assert "demo" not in calls[0]
     assert together.targets() == ["demo"]
