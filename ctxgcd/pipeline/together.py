@@ -11,8 +11,6 @@ import json
 import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import redirect_stderr, suppress
-from io import StringIO
 from itertools import groupby
 from pathlib import Path
 from typing import Any, NoReturn
@@ -28,7 +26,7 @@ from ctxgcd.utils.files import undamaged, write_text
 
 RULE = "train_together"
 MOST = 10  # runs of one job, unless they share the trunk
-MARK = "a-target"  # replaces an argument to find out whether it is a target
+MARK = "argument-"  # replaces arguments to find out which of them are targets
 NEXT = "the same call without `together` copies the runs and makes scores, tables and figures"
 CALLED = "CTXGCD_TOGETHER"  # the targets of a call of `together`, whose process then makes jobs and no targets
 
@@ -61,14 +59,9 @@ def call(
 
 def without_targets(words: Sequence[str], wanted: Sequence[str], targets_of: TargetsOf) -> list[str]:
     """Return the arguments of a call without its targets. An option may have the name of a target as its value."""
-
-    def is_target(place: int) -> bool:
-        marked = [*words[:place], MARK, *words[place + 1 :]]
-        with redirect_stderr(StringIO()), suppress(SystemExit):  # an option may not accept the mark
-            return MARK in targets_of(marked)
-        return False
-
-    return [word for place, word in enumerate(words) if word != "--" and not (word in wanted and is_target(place))]
+    marked = [f"{MARK}{place}" if word in wanted else word for place, word in enumerate(words)]
+    found = set(targets_of(marked))
+    return [word for word, mark in zip(words, marked, strict=True) if word != "--" and mark not in found]
 
 
 def targets() -> list[str]:

@@ -43,7 +43,7 @@ class Row:
         shares: relative sizes of the loss terms in the first batch of some epochs (training/term_sizes.py).
         state_file: the rolling checkpoint, from which the run is resumed.
         seconds, steps: time and steps of the training so far, including its stage.
-        together: largest number of rows that took the same steps as this one, which is one of them.
+        together: largest number of rows, this one included, that took the same steps.
         own_seconds: time spent for this row alone since the process started.
         title: prefix of progress lines.
         about: hashes that identify this run; the checkpoint of another run is refused.
