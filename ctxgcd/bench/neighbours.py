@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from ctxgcd.config import read
+from ctxgcd.config import Params, read
 from ctxgcd.methods.build import method_of
 from ctxgcd.methods.method import Method
 from ctxgcd.pipeline.resolve import resolve
@@ -35,8 +36,13 @@ SHORTER = re.compile(
 
 def parameters(row: str, small: bool) -> dict[str, Any]:
     """Return the parameters of a row with the batches of a benchmark; small: with those of a CPU."""
-    p = resolve(read(Path("params.yaml")), BENCHMARK, row, 0)
+    p = resolve(_params(), BENCHMARK, row, 0)
     return {**p, **SMALL, **({"k": SMALL_K[p["k"]]} if "k" in p else {})} if small else p
+
+
+@cache
+def _params() -> Params:
+    return read(Path("params.yaml"))
 
 
 def recorded(benchmark: str, batch_size: int) -> dict[str, list[Tensor]]:

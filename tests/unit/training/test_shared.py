@@ -27,6 +27,7 @@ from tests.helpers.forked import programs
 from tests.helpers.place import BATCH, CPU, EPOCHS, FULL, IMAGES, Place, equal, network_of
 from tests.helpers.places import ENVIRONMENT, ROOT
 
+pytestmark = pytest.mark.slow  # its fixture trains all rows alone
 torch.set_num_threads(1)
 
 LATER = "full-paper+k=3+neighbour_images=9+T_warm=2"
@@ -252,7 +253,6 @@ with reported():
 """
 
 
-@pytest.mark.slow
 def test_two_processes_train_the_rows_that_the_first_one_chooses(tmp_path: Path, place: Place, alone: Path) -> None:
     """In its parts; with an interrupted row, one that diverges, one that another call trains, and a clustering."""
     (tmp_path / "script.py").write_text(TWO_PROCESSES)
