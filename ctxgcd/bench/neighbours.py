@@ -1,4 +1,4 @@
-"""Neighbour images in the steps of trained rows, recorded in neighbours.csv, from which `shared` benchmarks rows."""
+"""Neighbour images in the steps of trained rows, recorded in neighbours.csv for the benchmark of rows that share the trunk."""
 
 from __future__ import annotations
 
@@ -23,19 +23,18 @@ from ctxgcd.training.train import _loaded
 
 FILE = Path(__file__).with_name("neighbours.csv")
 COLUMNS = ("benchmark", "row", "batch_size", "step", "images")
-BENCHMARK = "cub"  # its batches are used
+BENCHMARK = "cub"  # whose batches the steps have
+STEPS = 2  # recorded steps of each row
 # Batches of a CPU are smaller. Their neighbours have about the same share in a batch, and rows with another k share
 # about the same share of their queries, as with the paper's values.
 SMALL = {"batch_size": 16, "neighbour_images": 16}
 SMALL_K = {8: 4, 10: 4, 20: 8, 30: 16}
-STEPS = 2
-SHORTER = re.compile(
-    r"\+(epochs|T_warm|teacher_warmup_epochs)=\d+"
-)  # rows are recorded without the length of their training
+# Rows are recorded without the length of their training.
+SHORTER = re.compile(r"\+(epochs|T_warm|teacher_warmup_epochs)=\d+")
 
 
 def parameters(row: str, small: bool) -> dict[str, Any]:
-    """Return the parameters of a row with the batches of a benchmark; small: with those of a CPU."""
+    """Return the parameters of a row with the paper's batches; small: with those of a CPU."""
     p = resolve(_params(), BENCHMARK, row, 0)
     return {**p, **SMALL, **({"k": SMALL_K[p["k"]]} if "k" in p else {})} if small else p
 
@@ -48,7 +47,7 @@ def _params() -> Params:
 def recorded(benchmark: str, batch_size: int) -> dict[str, list[Tensor]]:
     """Return the neighbour images of each row in each step, int64 [n], by the row's name.
 
-    The images of a step are numbered from 0 by their first occurrence in sorted order.
+    The images of a step are numbered from 0, in the order of their ids.
     """
     table = pd.read_csv(FILE)
     table = table[(table.benchmark == benchmark) & (table.batch_size == batch_size)]
