@@ -1,4 +1,4 @@
-"""Neighbour images in the steps of trained rows, recorded in neighbours.csv for the benchmark of rows that share the trunk."""
+"""Neighbour images in the steps of trained rows, recorded in neighbours.csv for the benchmark of shared rows."""
 
 from __future__ import annotations
 
